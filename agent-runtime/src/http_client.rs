@@ -4,7 +4,9 @@
 //! One connection per endpoint is kept, and opened again after it broke. Each request has a deadline and is sent once;
 //! its caller decides whether to send it again. Bodies of responses are bounded, and redirects are not followed. An
 //! endpoint without an authority of its own needs a certificate that the system trusts
-//! ([`OutwardTls`](crate::OutwardTls)). OTLP's upstream has another client, with the same trust: decision D59.
+//! ([`OutwardTls`](crate::OutwardTls)). Headers of requests may be replaced while a client runs
+//! ([`LiveHeaders`](crate::live_headers::LiveHeaders)). OTLP's upstream has another client, with the same trust:
+//! decision D59.
 //!
 //! | module | what |
 //! | --- | --- |
@@ -21,7 +23,7 @@ mod post;
 mod reply;
 
 pub use client::{Client, SendError};
-pub use endpoint::{Endpoint, EndpointError};
+pub use endpoint::{Endpoint, EndpointError, is_reserved};
 pub use get::{GetError, Page};
 pub use post::Response;
 pub use reply::{excerpt, retry_after};

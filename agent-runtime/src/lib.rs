@@ -16,6 +16,7 @@
 //! | [`error`] | an error and its causes in one line |
 //! | [`http_client`] | an HTTP client with bounded bodies, for whoever is no agent |
 //! | [`tls`] | certificates of a server and of a client |
+//! | [`live_headers`] | headers of a client's requests that are replaced while it runs |
 //! | [`live_tls`] | certificates that are replaced while their listener listens |
 //! | [`logs`] | logs to standard error, as text or JSON |
 //! | [`lock`] | a lock that a panic has not broken |
@@ -46,6 +47,7 @@ pub mod descriptors;
 pub mod error;
 pub mod http_client;
 pub mod listen;
+pub mod live_headers;
 pub mod live_tls;
 pub mod logs;
 mod mutex;

@@ -2,6 +2,7 @@
 //! names and reads each into a region of the agent. Each is a replica of a service, as if it had registered itself.
 
 mod measured_cgroup;
+mod orders;
 mod others_names;
 mod replica;
 mod scan;
@@ -10,7 +11,7 @@ mod series;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 
@@ -27,6 +28,8 @@ use crate::control_plane::{IdentityRule, may_measure};
 use crate::node::Node;
 use crate::pod_watch::PodWatch;
 pub use measured_cgroup::{FILE_BYTES, MAX_FILES, MeasuredCgroup, VanishedError};
+use orders::CgroupOrder;
+pub(crate) use orders::PatternSender;
 use others_names::OthersNames;
 use replica::Replica;
 use scan::{FoundCgroups, Naming};
@@ -61,6 +64,16 @@ pub(crate) struct ContainerSource {
 }
 
 impl CgroupSettings {
+    /// Whether anything may be read: by patterns, or as a container.
+    pub(crate) fn is_wanted(&self) -> bool {
+        !self.patterns.is_empty() || self.containers.is_some()
+    }
+
+    /// The service of the cgroup `path` by the first pattern that gives it a name that it may have.
+    fn by_pattern(&self, path: &str) -> Option<String> {
+        self.patterns.iter().filter_map(|pattern| pattern.service(path)).find(|service| self.may_be(path, service))
+    }
+
     /// Finds at most `room` cgroups that are not `known`: those of patterns, then containers of pods.
     fn find(&self, hierarchies: &[Hierarchy], known: &dyn Fn(&str) -> bool, room: usize) -> FoundCgroups {
         let others = RefCell::new(OthersNames::default());
@@ -158,32 +171,38 @@ impl Counts {
 /// The running thread.
 #[derive(Debug)]
 pub(crate) struct CgroupThread {
-    stop: SyncSender<()>,
+    orders: Sender<CgroupOrder>,
     thread: JoinHandle<()>,
 }
 
 impl CgroupThread {
     /// Ends it and waits for that: at most for one round.
     pub(crate) fn end(self) {
-        drop(self.stop);
+        // One that has ended takes no orders.
+        _ = self.orders.send(CgroupOrder::End);
         // It does not panic.
         let _ = self.thread.join();
     }
+
+    /// What tells it later which cgroups to read.
+    pub(crate) fn patterns(&self) -> PatternSender {
+        PatternSender(self.orders.clone())
+    }
 }
 
-/// Starts the thread, which reads cgroups of this machine for `node`.
+/// Starts the thread, which reads cgroups of this machine for `node`. As long as there is nothing to read, it rests.
 ///
 /// # Errors
 ///
 /// The error of the operating system if there are no cgroups, or it starts no thread.
 pub(crate) fn start(settings: CgroupSettings, node: &Arc<Node>, counts: Arc<Counts>) -> std::io::Result<CgroupThread> {
     let hierarchies = of_this_machine()?;
-    let (stop, stopped) = sync_channel(0);
+    let (orders, inbox) = channel();
     let (node, clock) = (Arc::downgrade(node), node.clock());
     let mut cgroups = Cgroups::new(settings, hierarchies, counts);
     let thread = std::thread::Builder::new().name("cgroup-metrics".to_owned());
-    let thread = thread.spawn(move || cgroups.run(&node, clock, &stopped))?;
-    Ok(CgroupThread { stop, thread })
+    let thread = thread.spawn(move || cgroups.run(&node, clock, &inbox))?;
+    Ok(CgroupThread { orders, thread })
 }
 
 fn of_this_machine() -> std::io::Result<Vec<Hierarchy>> {
@@ -237,15 +256,27 @@ impl Cgroups {
         }
     }
 
-    fn run(&mut self, node: &Weak<Node>, clock: Clock, stopped: &Receiver<()>) {
+    fn run(&mut self, node: &Weak<Node>, clock: Clock, orders: &Receiver<CgroupOrder>) {
         let interval = self.settings.interval;
         let mut next = clock.now();
         loop {
-            let wait = next.since(clock.now()).unwrap_or(Nanos::ZERO);
-            if !matches!(stopped.recv_timeout(wait.into()), Err(RecvTimeoutError::Timeout)) {
-                return;
-            }
+            let order = if self.settings.is_wanted() {
+                let wait = next.since(clock.now()).unwrap_or(Nanos::ZERO);
+                orders.recv_timeout(wait.into())
+            } else {
+                orders.recv().map_err(RecvTimeoutError::from)
+            };
             let Some(node) = node.upgrade() else { return };
+            match order {
+                Ok(CgroupOrder::Read(patterns)) => {
+                    self.follow(patterns, &node, clock.now());
+                    // While there was nothing to read, no round was missed.
+                    next = next.max(clock.now());
+                    continue;
+                }
+                Ok(CgroupOrder::End) | Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
             self.round(&node, clock.now());
             let late = clock.now().0.saturating_sub(next.0) / interval.0.max(1);
             self.counts.late_rounds.add(late);
@@ -255,12 +286,7 @@ impl Cgroups {
 
     /// Reads all cgroups, and looks for new ones if it is time.
     fn round(&mut self, node: &Node, now: Nanos) {
-        let identities = node.inspect(|plane, _| plane.identities());
-        if !Arc::ptr_eq(&identities, &self.settings.identities) {
-            self.settings.identities = identities;
-            self.leave_others_names(node);
-            self.next_scan = Nanos::ZERO;
-        }
+        self.take_identities(node);
         self.sample(node, now);
         let pods = self.settings.containers.as_ref().map_or(0, |containers| containers.pods.version());
         if now >= self.next_scan || pods != self.pods {
@@ -269,6 +295,37 @@ impl Cgroups {
             self.scan(node);
         }
         self.counts.cgroups.store(self.replicas.len() as u64, Ordering::Relaxed);
+    }
+
+    /// Reads what `patterns` name, in place of what others named. A cgroup that has the service that it had stays as it
+    /// is.
+    fn follow(&mut self, patterns: Vec<Pattern>, node: &Node, now: Nanos) {
+        self.settings.patterns = patterns;
+        self.take_identities(node);
+        let Self { settings, replicas, .. } = self;
+        let is_another = |path: &String, replica: &mut Replica| match settings.by_pattern(path) {
+            Some(service) => service != replica.service.as_str(),
+            None => replica.of_pattern,
+        };
+        for (path, replica) in replicas.extract_if(.., is_another) {
+            let service = replica.service.as_str();
+            tracing::info!(path, service, "cgroup not read as this service any more: no pattern says so");
+            node.service_gone(replica.connection);
+            node.cgroup_files.remove(&path);
+        }
+        self.next_scan = now.plus(self.settings.scan_interval);
+        self.scan(node);
+        self.counts.cgroups.store(self.replicas.len() as u64, Ordering::Relaxed);
+    }
+
+    /// Takes over the rules of now, if they are others.
+    fn take_identities(&mut self, node: &Node) {
+        let identities = node.inspect(|plane, _| plane.identities());
+        if !Arc::ptr_eq(&identities, &self.settings.identities) {
+            self.settings.identities = identities;
+            self.leave_others_names(node);
+            self.next_scan = Nanos::ZERO;
+        }
     }
 
     /// Ends the replicas whose names belong to others by the rules of now.
@@ -356,6 +413,7 @@ impl Cgroups {
     }
 
     fn open(&mut self, node: &Node, path: &str, service: &str) -> Result<Replica, OpenError> {
+        let of_pattern = self.settings.by_pattern(path).is_some_and(|name| name == service);
         let folder = path.rsplit('/').next().unwrap_or(path);
         let member = self.settings.containers.as_ref().and_then(|containers| containers.pods.member(path));
         let instance = member.map_or_else(|| allowed(folder).unwrap_or_default(), |member| member.instance);
@@ -365,7 +423,8 @@ impl Cgroups {
         measured.read(&mut self.buffer, &mut self.values)?;
         let container = self.settings.containers.as_ref().and_then(|containers| containers.pods.container(path));
         let names = (service.clone(), instance.clone());
-        let replica = Replica::new(measured, container, (service, instance), &mut self.values, node)?;
+        let mut replica = Replica::new(measured, container, (service, instance), &mut self.values, node)?;
+        replica.of_pattern = of_pattern;
         let files = self.hierarchies.iter().map(|hierarchy| hierarchy.root.join(path).join("cgroup.procs"));
         if let Some(file) = files.into_iter().find(|file| file.exists()) {
             node.cgroup_files.add(path, names, file);

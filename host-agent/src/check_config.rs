@@ -159,7 +159,10 @@ fn memory_access(config: &Config, to: &mut Inspection) {
 
 /// Patterns of cgroups, and what they name now.
 fn cgroups(config: &Config, to: &mut Inspection) {
-    let Ok(Some(settings)) = config.cgroup_settings(usize::MAX, None) else { return };
+    let Ok(settings) = config.cgroup_settings(usize::MAX, None) else { return };
+    if !settings.is_wanted() {
+        return;
+    }
     match settings.matches() {
         Err(error) => to.error("sources.cgroups", format!("no cgroups: {error}"), "mount cgroup2 at /sys/fs/cgroup"),
         Ok((_, Some(problem))) => {

@@ -13,6 +13,7 @@ mod operators;
 mod otlp;
 mod otlp_logs;
 mod otlp_metrics;
+mod outputs;
 mod page;
 mod prometheus;
 mod receipt;
@@ -36,6 +37,7 @@ use crate::{cgroup_metrics, process_metrics, span_metrics};
 
 pub use self::coherence::CoherenceConfig;
 pub use self::head_sampling::HeadSamplingConfig;
+pub(crate) use self::headers::HeaderSource;
 pub use self::identity::Identity;
 pub use self::incidents::{IncidentsConfig, ProfileConfig};
 pub use self::keep_mode::KeepMode;
@@ -59,7 +61,7 @@ pub use self::remote_write::{DenseConfig, PolicyConfig, RemoteWriteConfig, Versi
 pub use self::sources::{CgroupConfig, SourcesConfig};
 pub use self::watched_metrics::WatchedMetricsConfig;
 pub use self::webhooks::WebhookConfig;
-pub(crate) use self::webhooks::start as start_webhooks;
+pub(crate) use self::webhooks::{check_names as check_webhook_names, planned as planned_webhooks};
 pub use agent_runtime::access::AccessConfig;
 pub use agent_runtime::{ConfigError, LogConfig, LogFormat, Rdma, ServerTls};
 

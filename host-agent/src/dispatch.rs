@@ -102,10 +102,29 @@ impl Dispatch {
     /// [`TooManyHooks`] at the limit.
     pub fn register(&mut self, filter: Filter, queue: usize) -> Result<HookId, TooManyHooks> {
         let id = self.next_id()?;
+        self.add_hook(id, filter, queue);
+        Ok(id)
+    }
+
+    /// As [`register`](Self::register), for the agent itself: a place is made beside those of others, until
+    /// [`unregister_own`](Self::unregister_own).
+    pub fn register_own(&mut self, filter: Filter, queue: usize) -> HookId {
+        self.limit += 1;
+        let id = self.new_id();
+        self.add_hook(id, filter, queue);
+        id
+    }
+
+    /// Removes a hook of the agent itself, with its place.
+    pub fn unregister_own(&mut self, id: HookId) {
+        self.limit -= usize::from(self.hooks.contains_key(&id));
+        self.forget_hook(id);
+    }
+
+    fn add_hook(&mut self, id: HookId, filter: Filter, queue: usize) {
         let queue = Queue::new(queue.min(Self::MAX_QUEUE));
         let (unconfirmed, deleted) = (VecDeque::new(), BTreeMap::new());
         self.hooks.insert(id, Hook { filter, queue, unconfirmed, bytes: 0, deleted, stream: 0, detached_at: None });
-        Ok(id)
     }
 
     /// The current stream of `hook`.
@@ -329,8 +348,12 @@ impl Dispatch {
         if self.len() >= self.limit {
             return Err(TooManyHooks(self.limit));
         }
+        Ok(self.new_id())
+    }
+
+    const fn new_id(&mut self) -> HookId {
         self.last += 1;
-        Ok(HookId(self.last))
+        HookId(self.last)
     }
 }
 

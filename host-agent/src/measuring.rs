@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use crate::cgroup_metrics::{self, CgroupThread};
+use crate::cgroup_metrics::{self, CgroupThread, PatternSender};
 use crate::config::Config;
 use crate::node::Node;
 use crate::pod_watch::PodWatch;
@@ -20,8 +20,8 @@ pub(crate) struct MeasuringThreads {
 }
 
 impl MeasuringThreads {
-    /// Starts those that `config` wants; containers of `pods` are read, too. Each keeps at most a quarter of `files`
-    /// open.
+    /// Starts those that `config` wants; containers of `pods` are read, too. That of cgroups also waits for patterns
+    /// that may come. Each keeps at most a quarter of `files` open.
     pub(crate) fn start(
         config: &Config,
         files: usize,
@@ -29,9 +29,20 @@ impl MeasuringThreads {
         (counts, cgroups): &Counts,
         pods: Option<Arc<PodWatch>>,
     ) -> Result<Self, RunError> {
-        let start = |settings| cgroup_metrics::start(settings, node, Arc::clone(cgroups)).map_err(RunError::Cgroups);
-        let cgroups = config.cgroup_settings(files / 4, pods)?.map(start).transpose()?;
+        let settings = config.cgroup_settings(files / 4, pods)?;
+        let is_wanted = settings.is_wanted();
+        let cgroups = match cgroup_metrics::start(settings, node, Arc::clone(cgroups)) {
+            Ok(thread) => Some(thread),
+            Err(cause) if is_wanted => return Err(RunError::Cgroups(cause)),
+            // Nobody asks for them, and this machine has none.
+            Err(_) => None,
+        };
         Ok(Self { processes: measure(config, files / 4, node, Arc::clone(counts))?, cgroups })
+    }
+
+    /// What tells the thread of cgroups later which to read; `None`: this machine has none.
+    pub(crate) fn cgroup_patterns(&self) -> Option<PatternSender> {
+        self.cgroups.as_ref().map(CgroupThread::patterns)
     }
 
     /// Both end within one round. Waiting for them may block for that long.

@@ -4,6 +4,7 @@
 //! Each target has two replicas in its service: one with the chosen series, which is written with each scrape that
 //! succeeds; and one with `up`, which is written always. So values of a target that is down are missing, and not 0.
 
+mod configured;
 mod metrics;
 mod plan;
 mod pods;
@@ -17,12 +18,12 @@ use std::sync::Arc;
 use agent_runtime::reload::Reloadable;
 use otlp::{ListenerRules, SenderRules};
 use tokio::runtime::Handle;
-use wire::time::Nanos;
 
+use crate::config::PrometheusTarget;
 use crate::node::Node;
 use crate::pod_watch::PodWatch;
-use scraper::Scraper;
 
+pub(crate) use configured::{ConfiguredTargets, TargetRenewal};
 pub(crate) use metrics::TargetMetrics;
 pub(crate) use plan::TargetPlan;
 pub(crate) use targets::Targets;
@@ -31,31 +32,15 @@ pub(crate) use view::TargetView;
 /// Starts a task for each of `plans` on `threads`, and one for each endpoint of `pods`, until `node` drains. By `rules`
 /// names belong to services; whose a pod is, the API server says.
 pub(crate) fn start(
-    plans: Vec<TargetPlan>,
+    plans: Vec<(PrometheusTarget, TargetPlan)>,
     of_pods: Option<&Arc<PodWatch>>,
     node: &Arc<Node>,
     threads: &Handle,
     rules: Reloadable<SenderRules>,
-) -> Targets {
-    let targets = Targets::default();
+) -> ConfiguredTargets {
+    let (targets, listeners) = (Targets::default(), Arc::new(ListenerRules::new(rules)));
     if let Some(of_pods) = of_pods {
         threads.spawn(pods::run(Arc::clone(of_pods), targets.clone(), Arc::clone(node)));
     }
-    let all = plans.len().max(1) as u64;
-    let listeners = Arc::new(ListenerRules::new(rules));
-    for (number, plan) in (0..).zip(plans) {
-        let view = Arc::new(TargetView::new(&plan));
-        targets.add(Arc::clone(&view));
-        let (node, listeners) = (Arc::clone(node), Arc::clone(&listeners));
-        // Not all at once.
-        let offset = Nanos(1_000_000_000 * number / all);
-        threads.spawn(async move {
-            let mut scraper = Scraper::new(plan, view, Arc::clone(&node), Some(listeners));
-            tokio::select! {
-                () = scraper.run(offset) => {}
-                () = node.drained() => {}
-            }
-        });
-    }
-    targets
+    ConfiguredTargets::start(plans, targets, listeners, (node, threads))
 }

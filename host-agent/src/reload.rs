@@ -1,5 +1,9 @@
 //! What the host agent takes over from changed files without a restart: certificates of its listeners, and those for
-//! peers and upstreams, roles, rules of identity and of aggregation, the level of the log.
+//! peers and upstreams, headers of outputs, targets that are scraped, cgroups that are read, receivers of alarms,
+//! roles, rules of identity and of aggregation, the level of the log.
+
+mod headers;
+mod lists;
 
 use core::hash::{Hash as _, Hasher as _};
 use std::hash::DefaultHasher;
@@ -7,19 +11,27 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agent_runtime::access::Access;
+use agent_runtime::budget::{Budget, Load};
+use agent_runtime::live_headers::HeaderRenewal;
 use agent_runtime::live_tls::{LiveServer, ServerFiles};
 use agent_runtime::reload::{Changes, KeyChanges, Reload, ReloadError, Reloadable, changed_keys, fingerprint};
 use agent_runtime::{ClientConfigs, OutwardTls, ServerTls, TlsError, config as files, logs};
 use otlp::SenderRules;
 use wire::id::Incarnation;
 
+use crate::budget::budget;
 use crate::config::{Config, UpstreamConfig};
 use crate::control_plane::Settings;
 use crate::node::Node;
 use crate::run_error::RunError;
 
+use lists::{CGROUPS, ListRenewal, TARGETS, WEBHOOKS};
+
+pub(crate) use headers::OutputHeaders;
+pub(crate) use lists::LiveLists;
+
 /// Keys, and sections, that are taken over.
-const LIVE: [&str; 11] = [
+const LIVE: [&str; 22] = [
     "access",
     "services.identities",
     "lmap.aggregations",
@@ -31,6 +43,17 @@ const LIVE: [&str; 11] = [
     PEERS,
     UPSTREAM,
     METRICS_UPSTREAM,
+    "otlp.upstream.headers",
+    "otlp.upstream.header_files",
+    "otlp_metrics.upstream.headers",
+    "otlp_metrics.upstream.header_files",
+    "remote_write.headers",
+    "remote_write.header_files",
+    "page.prometheus.headers",
+    "page.prometheus.header_files",
+    TARGETS,
+    CGROUPS,
+    WEBHOOKS,
 ];
 const OPERATORS: &str = "operators.tls";
 const PEERS: &str = "coherence.peers_tls";
@@ -51,12 +74,15 @@ pub(crate) struct LiveParts {
     /// Those of the OTLP endpoint's upstream, and of the one for metrics.
     pub(crate) upstream: Option<Reloadable<ClientConfigs>>,
     pub(crate) metrics_upstream: Option<Reloadable<ClientConfigs>>,
+    pub(crate) headers: OutputHeaders,
+    /// What may be kept in memory.
+    pub(crate) budget: Reloadable<Budget>,
     /// Who may send spans in which service's name.
     pub(crate) senders: Reloadable<SenderRules>,
 }
 
 impl LiveParts {
-    /// The parts as `config` has them at the start, without those of gossip and of upstreams.
+    /// The parts as `config` has them at the start, without those of gossip and of outputs.
     ///
     /// # Errors
     ///
@@ -78,6 +104,8 @@ impl LiveParts {
             peers: None,
             upstream: None,
             metrics_upstream: None,
+            headers: OutputHeaders::default(),
+            budget: Reloadable::new(budget(config, Load::default())),
             senders: Reloadable::new(config.services.senders()?),
         })
     }
@@ -105,19 +133,6 @@ fn client_sections(config: &Config) -> [(&'static str, Option<OutwardTls>); 3] {
         (PEERS, config.coherence.peers_tls.as_ref().map(OutwardTls::from)),
         (UPSTREAM, upstream(&config.otlp.upstream)),
         (METRICS_UPSTREAM, upstream(&config.otlp_metrics.upstream)),
-    ]
-}
-
-/// Files with values of headers, by the key that names them. They are read at the start.
-fn header_files(config: &Config) -> [(&'static str, Vec<PathBuf>); 4] {
-    let upstream = |upstream: &Option<UpstreamConfig>| -> Vec<PathBuf> {
-        upstream.iter().flat_map(|to| to.header_files.values()).cloned().collect()
-    };
-    [
-        ("otlp.upstream.header_files", upstream(&config.otlp.upstream)),
-        ("otlp_metrics.upstream.header_files", upstream(&config.otlp_metrics.upstream)),
-        ("remote_write.header_files", config.remote_write.header_files.values().cloned().collect()),
-        ("webhooks.header_files", config.webhooks.iter().flat_map(|to| to.header_files.values()).cloned().collect()),
     ]
 }
 
@@ -152,16 +167,15 @@ pub(crate) struct AgentFiles {
     file: Option<PathBuf>,
     /// Text of the configuration that is in use, as far as it is taken over.
     text: String,
-    /// The configuration of the start: what is not live stays as it says.
-    started: Config,
+    /// The configuration in use: that of the start, with the headers and lists that were taken over since.
+    used: Config,
     /// The configuration that was read last, whether or not it could be used.
     latest: Config,
     live: LiveParts,
+    lists: LiveLists,
     node: Arc<Node>,
     /// Content of the files of clients' sections, as far as it is in use.
     clients: [Option<u64>; 3],
-    /// Content of the files with headers, as it was told of last.
-    headers: [u64; 4],
 }
 
 /// The text of the configuration file, to find out later what has changed; empty without a file.
@@ -174,23 +188,11 @@ impl AgentFiles {
     pub(crate) fn new(
         (file, text): (Option<PathBuf>, String),
         config: Config,
-        live: LiveParts,
+        (live, lists): (LiveParts, LiveLists),
         node: Arc<Node>,
     ) -> Self {
         let clients = client_sections(&config).map(|(_, tls)| tls.as_ref().map(client_fingerprint));
-        let headers = header_files(&config).map(|(_, files)| fingerprint(&files));
-        Self { file, text, started: config.clone(), latest: config, live, node, clients, headers }
-    }
-
-    /// Has changed files with headers wait for a start: who sends has read them.
-    fn postpone_headers(&mut self, changes: &mut KeyChanges) {
-        for ((key, files), known) in header_files(&self.latest).into_iter().zip(&mut self.headers) {
-            let content = fingerprint(&files);
-            let is_told = changes.at_restart.iter().any(|name| name.starts_with(key));
-            if core::mem::replace(known, content) != content && !is_told {
-                changes.at_restart.push(key.to_owned());
-            }
-        }
+        Self { file, text, used: config.clone(), latest: config, live, lists, node, clients }
     }
 
     /// Reads all certificates as they are now. What cannot be taken over waits for a start: parts that are off, and TLS
@@ -203,12 +205,12 @@ impl AgentFiles {
         let mut renewal = Renewal { servers: Vec::new(), clients: Vec::new() };
         let live = [&self.live.control, &self.live.operators, &self.live.otlp, &self.live.coherence];
         for (((key, after), (_, before)), live) in
-            sections(&self.latest).into_iter().zip(sections(&self.started)).zip(live)
+            sections(&self.latest).into_iter().zip(sections(&self.used)).zip(live)
         {
             if !is_of_same_kind(before, after) {
                 changes.postpone(key);
             } else if let (Some(live), Some(tls)) = (live, after) {
-                let files = files_of(key, tls, &self.started).map_err(|cause| ReloadError::certificates(key, cause))?;
+                let files = files_of(key, tls, &self.used).map_err(|cause| ReloadError::certificates(key, cause))?;
                 renewal.servers.push((key, live.clone(), files));
             }
         }
@@ -226,7 +228,7 @@ impl AgentFiles {
     }
 
     /// Has the handshakes to come take `renewal`.
-    fn take(&mut self, renewal: Renewal, changes: &mut KeyChanges) {
+    fn take_certificates(&mut self, renewal: Renewal, changes: &mut KeyChanges) {
         for (key, live, files) in renewal.servers {
             if live.replace(files) {
                 changes.add(key);
@@ -239,6 +241,27 @@ impl AgentFiles {
                 changes.add(key);
             }
         }
+    }
+
+    /// Has the requests to come take `headers`, and the members of lists be those of `lists`. What they leave open is
+    /// said, and not any more what those before did.
+    fn take_outputs(
+        &mut self,
+        headers: Vec<(&'static str, HeaderRenewal)>,
+        lists: ListRenewal,
+        changes: &mut KeyChanges,
+    ) {
+        headers::take(headers, changes);
+        self.lists.take(lists, changes);
+        let before = self.used.warnings();
+        self.used.adopt_headers(&self.latest);
+        self.lists.adopt(&mut self.used, &self.latest);
+        let warnings = self.used.warnings();
+        for warning in warnings.iter().filter(|warning| !before.contains(warning)) {
+            tracing::warn!("{warning}");
+        }
+        self.node.plane(|plane, _| plane.set_warnings(warnings));
+        self.live.budget.replace(budget(&self.used, Load::default()));
     }
 }
 
@@ -255,7 +278,9 @@ impl Reload for AgentFiles {
         let clients = client_sections(&self.latest).into_iter().filter_map(|(_, tls)| tls);
         let clients = clients.flat_map(|tls| tls.files().cloned().collect::<Vec<_>>());
         let tokens = self.latest.services.token_files();
-        let headers = header_files(&self.latest).into_iter().flat_map(|(_, files)| files);
+        let headers = self.latest.output_headers().into_iter().filter_map(|(_, headers)| headers);
+        let headers = headers.flat_map(|headers| headers.files.values().cloned().collect::<Vec<_>>());
+        let headers = headers.chain(lists::header_files(&self.latest).cloned());
         self.file.iter().chain(servers).chain(tokens).cloned().chain(clients).chain(headers).collect()
     }
 
@@ -277,14 +302,16 @@ impl Reload for AgentFiles {
         let senders = config.services.senders()?;
         let mut changes = changed_keys(&self.text, &text, &LIVE)?;
         let renewal = self.certificates(&mut changes)?;
-        self.take(renewal, &mut changes);
-        self.postpone_headers(&mut changes);
+        let headers = self.live.headers.renewals(&self.used, &self.latest, &mut changes)?;
+        let lists = self.lists.renewal(&self.used, &self.latest, &mut changes)?;
+        self.take_certificates(renewal, &mut changes);
         self.live.access.replace(access);
         logs::set_level(level);
         self.node.plane(|plane, now| {
             plane.set_identities(identities);
             plane.set_aggregations(now, aggregations);
         });
+        self.take_outputs(headers, lists, &mut changes);
         if *self.live.senders.load() != senders {
             // Perhaps a token only: that is in a file of its own.
             changes.add("services.identities");

@@ -18,7 +18,9 @@ use agent_runtime::reload::{self, Hangup};
 use agent_runtime::server;
 use otlp::Edge;
 use tokio::runtime::Handle;
+use tokio::task::JoinError;
 use transport::verbs::DeviceChoice;
+use webhooks::message::Sender;
 use wire::id::Incarnation;
 use wire::rdma::TRANSPORT;
 
@@ -32,18 +34,19 @@ use crate::clock::{self, Clock};
 use crate::config::{self, Config, Rdma, Transport};
 use crate::custom_objects::{self, CustomObjects, WatchedKinds};
 use crate::listeners::Listeners;
+use crate::live_page::OlderScores;
 use crate::measuring::{Counts, MeasuringThreads};
 use crate::node::Node;
 use crate::pod_watch::{self, PodWatch};
 use crate::prometheus;
 use crate::region_registration::{self, Registrations, registrar, request};
-use crate::reload::{AgentFiles, LiveParts, text_of};
+use crate::reload::{AgentFiles, LiveLists, LiveParts, text_of};
 use crate::remote_monitor::{Output, RemoteMonitor};
 use crate::run_error::RunError;
 use crate::stored_models::StoredModels;
 use crate::telemetry_threads::TelemetryThreads;
 use crate::watched_sources::WatchedSources;
-use crate::webhooks;
+use crate::webhooks::Receivers;
 
 /// Deadline of each shutdown step.
 const DRAIN_WITHIN: Duration = Duration::from_secs(3);
@@ -64,6 +67,13 @@ fn live_parts(config: &Config, telemetry: &mut TelemetrySettings, monitors: &[Mo
         otlp.senders = live.senders.clone();
     }
     live.metrics_upstream = monitors.iter().find_map(|(_, output)| output.tls().cloned());
+    for (_, output) in monitors {
+        let of_monitor = match output {
+            Output::RemoteWrite(_) => &mut live.headers.remote_write,
+            Output::Otlp(_) => &mut live.headers.metrics_upstream,
+        };
+        *of_monitor = Some(output.headers().clone());
+    }
     Ok(live)
 }
 
@@ -79,6 +89,11 @@ fn monitors(config: &Config, clock: Clock) -> Result<Vec<Monitor>, RunError> {
     let by_otlp = by_otlp.map(|(shipper, exporter)| (shipper, Output::Otlp(exporter)));
     let monitor = |(shipper, output)| (Arc::new(RemoteMonitor::new(shipper, clock)), output);
     Ok(by_remote_write.into_iter().chain(by_otlp).map(monitor).collect())
+}
+
+/// What all messages about alarms say of this node. The page is on loopback: where people reach it, only the link says.
+fn alarm_sender(config: &Config) -> Sender {
+    Sender { node: node_name(config), incident_link: config.page.incident_link.clone(), ..Sender::default() }
 }
 
 /// Feeds and sends to remote monitors until the node drains.
@@ -146,14 +161,14 @@ pub async fn run_from(
     let mut settings = config.settings(incarnation)?;
     let mut telemetry = TelemetrySettings::of(&config)?;
     let monitors = monitors(&config, clock)?;
-    let plans = config.sources.prometheus.plans()?;
-    let webhooks = config::start_webhooks(&config.webhooks, &node_name(&config), config.page.incident_link.as_deref())?;
+    let plans = config.sources.prometheus.planned()?;
+    let webhooks = config::planned_webhooks(&config.webhooks, &alarm_sender(&config))?;
     // Each remote monitor watches the rows of every service.
     let watchers = monitors.len() * config.services.limits.connections;
     let registrations = registrations(&config, &mut settings.transports)?;
     let (requests, inbox) = request::channel();
     let transports = settings.transports.join(", ");
-    let live = live_parts(&config, &mut telemetry, &monitors)?;
+    let mut live = live_parts(&config, &mut telemetry, &monitors)?;
     // One for samples to remote monitors, where there is no OTLP.
     let threads = if telemetry.otlp.is_some() { config.otlp.threads } else { Some(1) };
     let threads = TelemetryThreads::start(threads).map_err(RunError::Thread)?;
@@ -163,7 +178,7 @@ pub async fn run_from(
     settings.limits.regions = settings.limits.regions.min(files / 2).max(1);
     let mut listeners = Listeners::open(&config).await?;
     // Two more hooks: the receipt's, and that of incidents.
-    let hooks = config.operators.hooks.get() + watchers + config.webhooks.len() + 2;
+    let hooks = config.operators.hooks.get() + watchers + 2;
     let node = Arc::new(Node::new(settings, hooks, clock, registrations.is_some().then_some(requests)));
     if let Some(registrations) = registrations {
         registrar::start(registrations, inbox, &node).map_err(RunError::Thread)?;
@@ -179,23 +194,26 @@ pub async fn run_from(
     let servers = Servers { access: live.access.clone(), connections: Arc::clone(&connections) };
     let telemetry = telemetry.start(&config, &threads, &node, otlp_listeners, servers).await?;
     let edge = sampling_edge(&telemetry, objects.as_deref());
+    let older = older_scores(&config, clock, &mut live)?;
+    live.headers.upstream = edge.as_deref().map(|edge| edge.upstream_headers().clone());
     let records = Records::start(&config, edge.as_ref(), (pods.clone(), clock), &node, threads.handle())?;
     let remotes = monitors.iter().map(|(remote, _)| Arc::clone(remote)).collect();
     let targets = prometheus::start(plans, pods.as_ref(), &node, threads.handle(), live.senders.clone());
-    let watched = WatchedSources { targets, exports: telemetry.exports.clone(), pods, objects };
+    let watched = WatchedSources { targets: targets.all().clone(), exports: telemetry.exports.clone(), pods, objects };
     let (on, calls) = (threads.handle().clone(), telemetry.calls());
     let sources = {
         let (otlp, records, models) = (edge.clone(), records.clone(), models.clone());
-        MonitoringSources { connections, counts, otlp, remotes, records, models, watched, calls, on }
+        MonitoringSources { connections, counts, otlp, remotes, records, models, watched, older, calls, on }
     };
     let (mut tasks, sockets) = serve(&config, &node, &live, listeners, sources)?;
     if let Some(models) = &models {
         models.start(&node, threads.handle());
     }
     spawn_monitors(&mut tasks, threads.handle(), &node, edge.as_ref(), monitors);
-    let files = AgentFiles::new((file, text), config, live, Arc::clone(&node));
+    let webhooks = Receivers::start(webhooks, alarm_sender(&config), &node);
+    let lists = LiveLists { targets, cgroups: measuring.cgroup_patterns(), webhooks };
+    let files = AgentFiles::new((file, text), config, (live, lists), Arc::clone(&node));
     spawn(&mut tasks, until_drained(reload::watch(files, Arc::clone(&node.reloads), hangup), Arc::clone(&node)));
-    webhooks::start(webhooks, &node).map_err(|error| RunError::Server("webhooks", error.into()))?;
     let failed = tokio::select! {
         () = shutdown => None,
         () = node.run_deadlines() => None,
@@ -209,11 +227,12 @@ pub async fn run_from(
     node.drain();
     Shutdown { telemetry, tasks, measuring }.end().await;
     write_last(node, records, models).await;
-    match failed {
-        Some(Ok(Err(error))) => Err(error),
-        Some(Err(error)) => Err(RunError::Server("services", error.into())),
-        _ => Ok(()),
-    }
+    failed.map_or(Ok(()), outcome)
+}
+
+/// What became of a task that has ended by itself.
+fn outcome(ended: Result<Result<(), RunError>, JoinError>) -> Result<(), RunError> {
+    ended.unwrap_or_else(|error| Err(RunError::Server("services", error.into())))
 }
 
 /// What is stopped on shutdown, in this order.
@@ -257,6 +276,14 @@ fn stored_models(config: &Config, node: &Node) -> Result<Option<Arc<StoredModels
     let models = StoredModels::open(path, config.lmap.model_bytes);
     let models = models.and_then(|models| models.restore(node).map(|()| models));
     models.map(|models| Some(Arc::new(models))).map_err(|cause| RunError::Runtime { path: path.clone(), cause })
+}
+
+/// The Prometheus that the page asks for scores of before, if there is one. Its headers are a part of `live`.
+fn older_scores(config: &Config, clock: Clock, live: &mut LiveParts) -> Result<Option<OlderScores>, RunError> {
+    let prometheus = config.page.prometheus.as_ref();
+    let older = prometheus.map(|prometheus| OlderScores::new(prometheus, clock)).transpose()?;
+    live.headers.page = older.as_ref().map(|older| older.headers().clone());
+    Ok(older)
 }
 
 /// What is known of the node's pods, and of the objects that say how they are watched and sampled.

@@ -1,13 +1,19 @@
 //! Sends alarms to webhook receivers. Each receiver has a task and a queue of verdicts of its own, like any hook, so
 //! that a slow receiver delays no other. [`webhooks::groups`] decides what to send.
 
+mod plan;
+mod receivers;
+
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agent_runtime::http_client::{Client, Response, SendError, retry_after};
+use agent_runtime::lock;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
 use webhooks::message::{Sender, render};
-use webhooks::{AlertEvent, AlertGroups, AlertKind, Delivery, GroupingRule, Reply, ServiceStatus, Step};
+use webhooks::{AlertEvent, AlertGroups, AlertKind, Delivery, Reply, ServiceStatus, Step};
 use wire::control::Episode;
 use wire::id::HookId;
 use wire::incident::IncidentId;
@@ -16,43 +22,59 @@ use wire::time::{Nanos, UnixNanos};
 
 use crate::clock::unix_now;
 use crate::control_plane::{Event, NamedReason};
-use crate::dispatch::{Filter, TooManyHooks};
+use crate::dispatch::Filter;
 use crate::node::Node;
+
+pub(crate) use plan::Webhook;
+pub(crate) use receivers::{ReceiverRenewal, Receivers};
 
 /// Queued verdicts while a message is in flight: 100 services for ten seconds.
 const VERDICTS: usize = 1_024;
 /// How often the state sent is compared with the services' state, to find alarm ends that were missed.
 const RECONCILE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A configured receiver.
+/// What the sender to one receiver is told while it runs.
 #[derive(Debug)]
-pub(crate) struct Webhook {
-    pub(crate) client: Client,
-    pub(crate) rule: GroupingRule,
-    pub(crate) from: Sender,
+struct ReceiverOrders {
+    /// How it goes on, until it has taken that over.
+    next: Mutex<Option<Webhook>>,
+    /// Wakes it for `next`, as for verdicts.
+    wake: Arc<Notify>,
+    end: Notify,
 }
 
-/// Starts sending to each of `webhooks`.
-///
-/// # Errors
-///
-/// [`TooManyHooks`] at the limit.
-pub(crate) fn start(webhooks: Vec<Webhook>, node: &Arc<Node>) -> Result<(), TooManyHooks> {
-    for Webhook { client, rule, from } in webhooks {
-        // The end of an alarm is sent whatever the score.
-        let (id, notified) =
-            node.register_hook(Filter { lmaps: [].into(), min_share: 1.0, ..Filter::default() }, VERDICTS)?;
-        let sender = WebhookSender { node: Arc::clone(node), id, client, groups: AlertGroups::new(rule), from };
-        tokio::spawn(async move {
-            let node = Arc::clone(&sender.node);
-            tokio::select! {
-                () = sender.run(&notified) => {}
-                () = node.drained() => {}
-            }
-            node.unregister(id);
-        });
+impl ReceiverOrders {
+    /// The next message goes out by `webhook`. Alarms that go on are known as before.
+    fn change(&self, webhook: Webhook) {
+        *lock(&self.next) = Some(webhook);
+        self.wake.notify_one();
     }
-    Ok(())
+
+    /// Nothing is sent any more. A message that is on its way is given up.
+    fn end(&self) {
+        self.end.notify_one();
+    }
+}
+
+/// Has a task of `runtime` send by `webhook`, until it is told to end or `node` drains.
+fn begin(webhook: Webhook, node: &Arc<Node>, runtime: &Handle) -> Arc<ReceiverOrders> {
+    // The end of an alarm is sent whatever the score.
+    let filter = Filter { lmaps: [].into(), min_share: 1.0, ..Filter::default() };
+    let (id, wake) = node.register_own_hook(filter, VERDICTS);
+    let orders = Arc::new(ReceiverOrders { next: Mutex::default(), wake, end: Notify::new() });
+    let Webhook { client, rule, from } = webhook;
+    let (groups, told) = (AlertGroups::new(rule), Arc::clone(&orders));
+    let sender = WebhookSender { node: Arc::clone(node), id, client, groups, from, orders: Arc::clone(&orders) };
+    runtime.spawn(async move {
+        let node = Arc::clone(&sender.node);
+        tokio::select! {
+            () = sender.run() => {}
+            () = told.end.notified() => {}
+            () = node.drained() => {}
+        }
+        node.unregister_own_hook(id);
+    });
+    orders
 }
 
 /// Sends to one receiver.
@@ -62,13 +84,19 @@ struct WebhookSender {
     client: Client,
     groups: AlertGroups,
     from: Sender,
+    orders: Arc<ReceiverOrders>,
 }
 
 impl WebhookSender {
-    async fn run(mut self, notified: &tokio::sync::Notify) {
+    async fn run(mut self) {
         let mut standing = tokio::time::interval(RECONCILE_INTERVAL);
         standing.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
+            let next = lock(&self.orders.next).take();
+            if let Some(Webhook { client, rule, from }) = next {
+                self.groups.set_rule(rule);
+                (self.client, self.from) = (client, from);
+            }
             while let Some(taken) = self.node.next_event(self.id) {
                 let now = self.node.clock().now();
                 alert_events(&taken.item, &self.from.node).for_each(|sight| self.groups.record(sight, now));
@@ -77,7 +105,7 @@ impl WebhookSender {
             let wait = self.send_due().await;
             tokio::select! {
                 () = tokio::time::sleep(wait.min(Nanos::from_secs(3600)).into()) => {}
-                () = notified.notified() => {}
+                () = self.orders.wake.notified() => {}
                 _ = standing.tick() => {
                     if !self.groups.is_empty() {
                         self.groups.reconcile(&service_states(&self.node), unix_now(), self.node.clock().now());

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper::header::{self, HeaderValue};
+use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Request, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -17,13 +17,15 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use super::endpoint::{Destination, Endpoint, EndpointError};
+use super::endpoint::{Destination, Endpoint, EndpointError, is_reserved};
+use crate::live_headers::LiveHeaders;
 use crate::socket_owner::{self, Listener};
 use crate::tls::{OutwardTls, TlsError};
 
 /// A client for one endpoint, with its connection.
 pub struct Client {
     pub(super) destination: Destination,
+    headers: LiveHeaders,
     tls: Option<(TlsConnector, ServerName<'static>)>,
     ca: Option<PathBuf>,
     pub(super) timeout: Duration,
@@ -79,13 +81,30 @@ impl Client {
     ///
     /// [`EndpointError`] if the URL, a header or the authority's certificate cannot be used.
     pub fn new(endpoint: &Endpoint, path: &str) -> Result<Self, EndpointError> {
+        Self::reserving(endpoint, path, is_reserved)
+    }
+
+    /// As [`new`](Self::new), for a protocol that sets further headers by itself: `is_reserved` is asked for names in
+    /// lower case, and says yes to those of HTTP ([`is_reserved`]), too.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`new`](Self::new).
+    pub fn reserving(endpoint: &Endpoint, path: &str, is_reserved: fn(&str) -> bool) -> Result<Self, EndpointError> {
         let destination = Destination::new(endpoint, path)?;
+        let headers = LiveHeaders::new(&endpoint.headers, is_reserved)?;
         let tls = match &destination.name {
             None => None,
             Some(name) => Some((connector(endpoint.ca.as_deref())?, name.clone())),
         };
         let (ca, timeout) = (endpoint.ca.clone(), endpoint.timeout);
-        Ok(Self { destination, tls, ca, timeout, asks_who_listens: false, listener: None, open: None })
+        Ok(Self { destination, headers, tls, ca, timeout, asks_who_listens: false, listener: None, open: None })
+    }
+
+    /// The headers of its requests, which may be replaced: those that begin later have the new ones.
+    #[must_use]
+    pub const fn headers(&self) -> &LiveHeaders {
+        &self.headers
     }
 
     /// Finds out who listens whenever it connects.
@@ -101,13 +120,13 @@ impl Client {
         self.listener
     }
 
-    /// A request with the configured headers, and those of any request.
+    /// A request with the headers of now, and those of any request.
     pub(super) fn request(&self, method: Method, target: Uri, body: Bytes) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
         *request.uri_mut() = target;
         let headers = request.headers_mut();
-        headers.extend(self.destination.headers.clone());
+        headers.extend(HeaderMap::clone(&self.headers.load()));
         headers.insert(header::HOST, self.destination.authority.clone());
         headers.insert(header::USER_AGENT, HeaderValue::from_static(concat!("uview/", env!("CARGO_PKG_VERSION"))));
         request

@@ -5,22 +5,29 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use hyper::Uri;
-use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use hyper::header::HeaderValue;
 use hyper::http::uri::PathAndQuery;
 use tokio_rustls::rustls::pki_types::ServerName;
 
+use crate::live_headers::InvalidHeader;
 use crate::tls::TlsError;
 
 /// Headers that the client sets by itself: they cannot be configured.
 const RESERVED: [&str; 6] =
     ["content-encoding", "content-type", "content-length", "host", "transfer-encoding", "user-agent"];
 
+/// Whether the client sets the header `name` by itself, in lower case.
+#[must_use]
+pub fn is_reserved(name: &str) -> bool {
+    RESERVED.contains(&name)
+}
+
 /// An HTTP endpoint: address and credentials.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Endpoint {
     /// Such as `http://prometheus:9090/api/v1/write`.
     pub url: String,
-    /// Headers of each request: tenant, authorization.
+    /// Headers of each request: tenant, authorization. They may be replaced later.
     pub headers: Vec<(String, String)>,
     /// PEM file of the certificate authority for HTTPS, which is read again for each connection; `None`: whom the
     /// system trusts, by SSL_CERT_FILE and SSL_CERT_DIR if they are set.
@@ -51,19 +58,14 @@ pub enum EndpointError {
         path: String,
     },
     /// An invalid header, or one that the protocol sets.
-    #[error("invalid header `{name}`: {why}")]
-    Header {
-        /// Name of the header.
-        name: String,
-        /// What is wrong with it.
-        why: &'static str,
-    },
+    #[error(transparent)]
+    Header(#[from] InvalidHeader),
     /// The authority's certificate cannot be used, or the system trusts nobody.
     #[error(transparent)]
     Tls(#[from] TlsError),
 }
 
-/// An endpoint's address and headers, taken apart.
+/// An endpoint's address, taken apart.
 pub(super) struct Destination {
     pub(super) host: String,
     pub(super) port: u16,
@@ -71,8 +73,6 @@ pub(super) struct Destination {
     pub(super) authority: HeaderValue,
     /// Path and query of its requests.
     pub(super) target: Uri,
-    /// The configured headers.
-    pub(super) headers: HeaderMap,
     /// The name in its certificate; `None` without TLS.
     pub(super) name: Option<ServerName<'static>>,
 }
@@ -82,7 +82,7 @@ impl Destination {
     ///
     /// # Errors
     ///
-    /// [`EndpointError::Url`] and [`EndpointError::Header`].
+    /// [`EndpointError::Url`] if its URL is not one of HTTP, or has no host.
     pub(super) fn new(endpoint: &Endpoint, path: &str) -> Result<Self, EndpointError> {
         let wrong = |why| EndpointError::Url { url: endpoint.url.clone(), why, path: path.to_owned() };
         let uri: Uri = endpoint.url.parse().map_err(|_| wrong("it cannot be read"))?;
@@ -106,23 +106,7 @@ impl Destination {
             host,
             authority: HeaderValue::try_from(authority.as_str()).map_err(|_| wrong("it cannot be read"))?,
             target: target.parse().map_err(|_| wrong("its path cannot be read"))?,
-            headers: headers(&endpoint.headers)?,
             name: name.map_err(|_| wrong("its host is not a valid server name"))?,
         })
     }
-}
-
-fn headers(configured: &[(String, String)]) -> Result<HeaderMap, EndpointError> {
-    let mut headers = HeaderMap::new();
-    for (name, value) in configured {
-        let refused = |why| EndpointError::Header { name: name.clone(), why };
-        let key = HeaderName::try_from(name.as_str()).map_err(|_| refused("its name is not legal"))?;
-        if RESERVED.contains(&key.as_str()) {
-            return Err(refused("it belongs to the protocol"));
-        }
-        let mut value = HeaderValue::try_from(value.as_str()).map_err(|_| refused("its value is not legal"))?;
-        value.set_sensitive(true);
-        headers.append(key, value);
-    }
-    Ok(headers)
 }

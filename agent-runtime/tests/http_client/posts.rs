@@ -135,6 +135,28 @@ fn requests_have_the_headers_of_their_kind_and_the_configured_ones_and_share_a_c
 }
 
 #[test]
+fn headers_that_are_replaced_go_with_the_next_request_over_the_same_connection() {
+    let (address, came) = start([ReceiverAction::Reply(FINE), ReceiverAction::Reply(FINE)]);
+    let renewed = |value: &str| [("x-scope-orgid".to_owned(), value.to_owned())];
+
+    let refused = run(async {
+        let mut client = client(address);
+        post(&mut client).await.unwrap();
+        let headers = client.headers().clone();
+        assert!(headers.renewal(&renewed("bank")).unwrap().take());
+        let refused = headers.renewal(&[("Host".to_owned(), "a".to_owned())]).unwrap_err();
+        post(&mut client).await.unwrap();
+        refused
+    });
+
+    assert_eq!(refused.to_string(), "invalid header `Host`: it belongs to the protocol");
+    let (first, second) = (came.recv().unwrap(), came.recv().unwrap());
+    assert!(first.head.contains("\r\nx-scope-orgid: shop\r\n"), "{}", first.head);
+    assert!(second.head.contains("\r\nx-scope-orgid: bank\r\n") && !second.head.contains("shop"), "{}", second.head);
+    assert_eq!((first.connection, second.connection), (0, 0));
+}
+
+#[test]
 fn one_that_closes_in_the_middle_or_after_an_answer_is_asked_again_over_a_new_connection() {
     let (address, came) =
         start([ReceiverAction::CloseInside, ReceiverAction::AnswerAndClose(FINE), ReceiverAction::Reply(FINE)]);

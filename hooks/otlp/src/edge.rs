@@ -15,6 +15,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_runtime::Count;
+use agent_runtime::live_headers::LiveHeaders;
 use agent_runtime::peers::Places;
 use agent_runtime::reload::Reloadable;
 use agent_runtime::socket_owner::OwnerLookup;
@@ -214,6 +215,11 @@ impl Edge {
     /// [`SpanMetrics::covered_period`]. `None` if span metrics are off.
     pub fn covered_period(&self, at: UnixNanos, interval: Nanos) -> Option<(UnixNanos, UnixNanos)> {
         self.span_metrics().map(|span_metrics| span_metrics.covered_period(at, interval))
+    }
+
+    /// The headers of requests to the upstream, which may be replaced: those that begin later have the new ones.
+    pub const fn upstream_headers(&self) -> &LiveHeaders {
+        self.upstream.headers()
     }
 
     /// Bytes of `signal` queued for the upstream or in flight.

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use agent_runtime::ClientConfigs;
+use agent_runtime::live_headers::LiveHeaders;
 use agent_runtime::reload::Reloadable;
 use bytes::Bytes;
 use wire::time::Nanos;
@@ -49,6 +50,12 @@ impl MetricsExporter {
     #[must_use]
     pub const fn tls(&self) -> Option<&Reloadable<ClientConfigs>> {
         self.tls.as_ref()
+    }
+
+    /// The headers of its requests, which may be replaced: those that begin later have the new ones.
+    #[must_use]
+    pub const fn headers(&self) -> &LiveHeaders {
+        self.upstream.headers()
     }
 
     /// Sends `request`, an `ExportMetricsServiceRequest`, once. Returns the number of data points that the upstream

@@ -6,12 +6,13 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use agent_runtime::clock::unix_now;
+use agent_runtime::live_headers::LiveHeaders;
 use agent_runtime::reload::Reloadable;
 use agent_runtime::{ClientConfigs, chain};
 use bytes::{Buf as _, BufMut as _, Bytes};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::header::{self, HeaderValue};
 use hyper::http::uri::{PathAndQuery, Scheme};
 use hyper::{HeaderMap, Request, Uri};
 use hyper_util::client::legacy::Client;
@@ -49,7 +50,7 @@ pub struct UpstreamSettings {
     pub endpoint: String,
     /// gRPC or HTTP.
     pub protocol: Protocol,
-    /// Headers of every request.
+    /// Headers of every request. They may be replaced while the endpoint runs.
     pub headers: Vec<(String, String)>,
     /// Certificates, which may be replaced while the endpoint runs; required for `https`. The system's certificates are
     /// not used here.
@@ -76,8 +77,8 @@ pub enum UpstreamError {
 }
 
 enum Transport {
-    Grpc { channel: Channel, headers: MetadataMap },
-    Http { client: Box<HttpClient>, base: String, headers: HeaderMap },
+    Grpc { channel: Channel },
+    Http { client: Box<HttpClient>, base: String },
 }
 
 type HttpClient = Client<UpstreamConnector, FullBody>;
@@ -85,6 +86,7 @@ type HttpClient = Client<UpstreamConnector, FullBody>;
 /// The upstream. It connects when needed, and again after a connection broke.
 pub(crate) struct Upstream {
     transport: Transport,
+    headers: LiveHeaders,
     gzip: bool,
     timeout: Duration,
 }
@@ -109,19 +111,26 @@ impl Upstream {
         if secure && tls.is_none() {
             return Err(UpstreamError::NoAuthority(settings.endpoint.clone()));
         }
-        let headers = headers(&settings.headers)?;
+        // No name is reserved: what is configured takes the place of what a client says by itself.
+        let headers = LiveHeaders::new(&settings.headers, |_| false);
+        let headers = headers.map_err(|invalid| UpstreamError::Header(invalid.name))?;
         let connector = UpstreamConnector::new(uri.clone(), settings.protocol, tls, CONNECT_TIMEOUT);
         let transport = match settings.protocol {
             Protocol::Http => {
                 let client = Box::new(Client::builder(TokioExecutor::new()).build(connector));
-                Transport::Http { client, base: settings.endpoint.trim_end_matches('/').to_owned(), headers }
+                Transport::Http { client, base: settings.endpoint.trim_end_matches('/').to_owned() }
             }
             Protocol::Grpc => {
                 let channel = endpoint(uri).ok_or_else(named)?.connect_with_connector_lazy(connector);
-                Transport::Grpc { channel, headers: MetadataMap::from_headers(headers) }
+                Transport::Grpc { channel }
             }
         };
-        Ok(Self { transport, gzip: settings.gzip, timeout: settings.timeout })
+        Ok(Self { transport, headers, gzip: settings.gzip, timeout: settings.timeout })
+    }
+
+    /// The headers of its requests, which may be replaced.
+    pub(crate) const fn headers(&self) -> &LiveHeaders {
+        &self.headers
     }
 
     /// Whether JSON is forwarded as it is.
@@ -131,10 +140,11 @@ impl Upstream {
 
     /// Sends a request once. Returns the number of items that the upstream rejected.
     pub(crate) async fn send(&self, outgoing: &UpstreamRequest) -> Result<u64, Failure> {
+        let headers = HeaderMap::clone(&self.headers.load());
         let sending = async {
             match &self.transport {
-                Transport::Grpc { channel, headers } => by_grpc(channel.clone(), headers, self.gzip, outgoing).await,
-                Transport::Http { client, base, headers } => by_http(client, base, headers, self.gzip, outgoing).await,
+                Transport::Grpc { channel } => by_grpc(channel.clone(), headers, self.gzip, outgoing).await,
+                Transport::Http { client, base } => by_http(client, base, headers, self.gzip, outgoing).await,
             }
         };
         let late =
@@ -153,21 +163,9 @@ fn endpoint(uri: Uri) -> Option<Endpoint> {
     Some(endpoint.http2_keep_alive_interval(CONNECT_TIMEOUT).keep_alive_timeout(CONNECT_TIMEOUT))
 }
 
-fn headers(pairs: &[(String, String)]) -> Result<HeaderMap, UpstreamError> {
-    let pairs = pairs.iter().map(|(key, value)| {
-        let wrong = || UpstreamError::Header(key.clone());
-        let name = HeaderName::try_from(key.to_ascii_lowercase()).map_err(|_| wrong())?;
-        let mut value = HeaderValue::try_from(value).map_err(|_| wrong())?;
-        // Mostly a credential: never printed.
-        value.set_sensitive(true);
-        Ok((name, value))
-    });
-    pairs.collect()
-}
-
 async fn by_grpc(
     channel: Channel,
-    headers: &MetadataMap,
+    mut headers: HeaderMap,
     gzip: bool,
     outgoing: &UpstreamRequest,
 ) -> Result<u64, Failure> {
@@ -179,9 +177,8 @@ async fn by_grpc(
         |error: tonic::transport::Error| Failure { text: chain(&error), retryable: true, retry_after: None };
     client.ready().await.map_err(unreachable)?;
     let mut request = tonic::Request::new(outgoing.body.clone());
-    let mut all = headers.clone().into_headers();
-    outgoing.forwarded.apply(&mut all);
-    *request.metadata_mut() = MetadataMap::from_headers(all);
+    outgoing.forwarded.apply(&mut headers);
+    *request.metadata_mut() = MetadataMap::from_headers(headers);
     let path = PathAndQuery::from_static(outgoing.signal.grpc_path());
     let response = client.unary(request, path, BytesCodec).await.map_err(|status| reply::grpc_failure(&status))?;
     Ok(reply::rejected(outgoing.signal, Encoding::Protobuf, response.get_ref(), outgoing.body.len()))
@@ -190,7 +187,7 @@ async fn by_grpc(
 async fn by_http(
     client: &HttpClient,
     base: &str,
-    headers: &HeaderMap,
+    headers: HeaderMap,
     gzip: bool,
     outgoing: &UpstreamRequest,
 ) -> Result<u64, Failure> {
@@ -209,7 +206,7 @@ async fn by_http(
     if gzip {
         request.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
-    request.headers_mut().extend(headers.clone());
+    request.headers_mut().extend(headers);
     outgoing.forwarded.apply(request.headers_mut());
     let response = client.request(request).await.map_err(|error| failed(chain(&error), true))?;
     let (head, mut body) = response.into_parts();

@@ -1,6 +1,7 @@
 //! Sends requests of remote write over HTTP. The only module of this crate that acts.
 
 use agent_runtime::http_client::{self, Endpoint, EndpointError, Response};
+use agent_runtime::live_headers::LiveHeaders;
 use bytes::Bytes;
 use hyper::header::{self, HeaderMap, HeaderValue};
 
@@ -14,6 +15,11 @@ const PATH: &str = "/api/v1/write";
 const ATTEMPT: &str = "retry-attempt";
 /// The version of the protocol.
 const VERSION: &str = "x-prometheus-remote-write-version";
+
+/// Whether remote write, or HTTP, sets the header `name` by itself, in lower case.
+fn is_reserved(name: &str) -> bool {
+    http_client::is_reserved(name) || [ATTEMPT, VERSION].contains(&name)
+}
 
 /// Result of a request, for the protocol and for logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,11 +41,13 @@ impl Client {
     ///
     /// [`EndpointError`] if the URL, a header or the authority's certificate cannot be used.
     pub fn new(receiver: &Endpoint) -> Result<Self, EndpointError> {
-        let is_own = |name: &str| [ATTEMPT, VERSION].iter().any(|own| name.eq_ignore_ascii_case(own));
-        if let Some((name, _)) = receiver.headers.iter().find(|(name, _)| is_own(name)) {
-            return Err(EndpointError::Header { name: name.clone(), why: "it belongs to the protocol" });
-        }
-        http_client::Client::new(receiver, PATH).map(Self)
+        http_client::Client::reserving(receiver, PATH, is_reserved).map(Self)
+    }
+
+    /// The headers of its requests, which may be replaced: those that begin later have the new ones.
+    #[must_use]
+    pub const fn headers(&self) -> &LiveHeaders {
+        self.0.headers()
     }
 
     /// Sends a request, once. After a failure the connection is closed; the next request makes a new one.

@@ -219,6 +219,11 @@ impl AlertGroups {
         Self { rule, groups: BTreeMap::new(), in_flight: None, bytes: 0, over_limit: 0 }
     }
 
+    /// Sends by `rule` from now on. Alerts that are known stay, also those over other limits.
+    pub const fn set_rule(&mut self, rule: GroupingRule) {
+        self.rule = rule;
+    }
+
     /// Records an event.
     pub fn record(&mut self, event: AlertEvent, now: Nanos) {
         let AlertEvent { service, kind, firing, begins, at, summary, description, incident } = event;

@@ -14,7 +14,7 @@ use crate::groups::{Alert, AlertKind, Notification};
 const NEVER: &str = "0001-01-01T00:00:00Z";
 
 /// Sender of messages: values that are the same in all of them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sender {
     /// Name of the receiver in the configuration.
     pub receiver: String,

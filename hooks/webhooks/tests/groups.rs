@@ -51,6 +51,21 @@ fn taken(groups: &mut AlertGroups, now: Nanos) {
 }
 
 #[test]
+fn with_another_rule_an_alert_that_was_sent_is_known_and_its_end_comes_by_the_new_times() {
+    let mut groups = AlertGroups::new(GroupingRule::default());
+    groups.record(event("payment", AlertKind::Anomaly, true, 0), seconds(0));
+    assert!(told(&mut groups, seconds(1)).is_some());
+    taken(&mut groups, seconds(1));
+
+    groups.set_rule(GroupingRule { interval: seconds(3), ..GroupingRule::default() });
+    groups.record(event("payment", AlertKind::Anomaly, false, 2), seconds(2));
+
+    assert!(matches!(groups.next(seconds(2)), Step::Wait(until) if until == seconds(4)));
+    let message = told(&mut groups, seconds(4)).unwrap();
+    assert_eq!((&message["status"], groups.len()), (&serde_json::Value::from("resolved"), 1));
+}
+
+#[test]
 fn a_message_is_what_receivers_of_alertmanager_know() {
     let mut groups = AlertGroups::new(GroupingRule::default());
     groups.record(event("payment", AlertKind::Anomaly, true, 0), seconds(0));

@@ -21,6 +21,8 @@ pub(super) struct Replica {
     /// Whose cgroup it is.
     pub(super) container: Option<PodContainer>,
     pub(super) service: ServiceName,
+    /// Whether a pattern gives it its service; otherwise its pod does.
+    pub(super) of_pattern: bool,
     pub(super) region: OwnedRegion,
     pub(super) connection: ConnectionId,
     /// Measures that were announced.
@@ -56,7 +58,20 @@ impl Replica {
         let connection = node.agent_replica(service.clone(), instance, &region, series::placed(first.into_iter()));
         let (sampled, cpu, stopped, down) = Default::default();
         let measured = Some(measured);
-        Ok(Self { measured, container, service, region, connection, announced, sampled, cpu, stopped, down })
+        let of_pattern = false;
+        Ok(Self {
+            measured,
+            container,
+            service,
+            of_pattern,
+            region,
+            connection,
+            announced,
+            sampled,
+            cpu,
+            stopped,
+            down,
+        })
     }
 
     /// Reads its values at `now`. `pods` tells whether a container that has ended is to come back.

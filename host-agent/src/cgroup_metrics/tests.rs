@@ -2,10 +2,12 @@
 
 use std::fs::{create_dir_all, write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use sources::cgroup::Measure;
 use sources::cgroup::hierarchies::Controller;
 use support::harness::not_run;
+use support::wait::Wait;
 use wire::id::Incarnation;
 use wire::time::Interval;
 
@@ -40,7 +42,7 @@ impl Tree {
     }
 
     fn cgroups(&self, patterns: &[(&str, &str)], limit: usize) -> Cgroups {
-        let patterns = patterns.iter().map(|(pattern, service)| Pattern::new(pattern, service).unwrap()).collect();
+        let patterns = self::patterns(patterns);
         let (interval, scan_interval) = (Nanos::from_secs(1), Nanos::from_secs(5));
         let identities = Arc::default();
         let settings = CgroupSettings { patterns, containers: None, identities, interval, scan_interval, limit };
@@ -52,6 +54,10 @@ impl Tree {
 fn node() -> Node {
     let interval = Interval::new(Nanos::from_secs(1)).unwrap();
     Node::new(Settings::new(Incarnation(1), interval), 4, Clock::start(), None)
+}
+
+fn patterns(patterns: &[(&str, &str)]) -> Vec<Pattern> {
+    patterns.iter().map(|(pattern, service)| Pattern::new(pattern, service).unwrap()).collect()
 }
 
 /// Services with their replicas and the number of their metrics.
@@ -146,6 +152,50 @@ fn a_name_that_a_rule_has_is_not_that_of_a_cgroup_that_fits_no_rule_also_after_r
 }
 
 #[test]
+fn when_patterns_change_a_cgroup_that_keeps_its_service_goes_on_and_others_leave_or_begin() {
+    let tree = Tree::new(&["shop/payment-1", "shop/cart-1", "other/db-1"]);
+    let (node, mut cgroups) = (node(), tree.cgroups(&[("shop/*-*", "{1}")], 10));
+    cgroups.round(&node, Nanos::ZERO);
+    let connection = |cgroups: &Cgroups| cgroups.replicas["shop/cart-1"].connection;
+    let cart = connection(&cgroups);
+
+    let others = patterns(&[("shop/payment-*", "money"), ("shop/*", "cart"), ("other/*", "{name}")]);
+    cgroups.follow(others, &node, Nanos::from_secs(1));
+
+    let found: Vec<_> = services(&node).into_iter().map(|(service, replicas, _)| (service, replicas)).collect();
+    let expected = [("cart", "cart-1"), ("db-1", "db-1"), ("money", "payment-1")];
+    assert_eq!(found, expected.map(|(service, replica)| (service.to_owned(), vec![replica.to_owned()])));
+    assert_eq!(connection(&cgroups), cart, "it was read all the time");
+
+    cgroups.follow(Vec::new(), &node, Nanos::from_secs(2));
+
+    assert!(services(&node).is_empty() && !cgroups.settings.is_wanted());
+    assert_eq!(cgroups.counts.cgroups.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn the_thread_rests_until_there_is_something_to_read_and_again_afterwards() {
+    const WAIT: Wait = Wait::up_to(Duration::from_secs(20));
+    let tree = Tree::new(&["shop/a"]);
+    let (node, mut cgroups) = (Arc::new(node()), tree.cgroups(&[], 10));
+    let counts = Arc::clone(&cgroups.counts);
+    let (orders, inbox) = channel();
+    let (weak, clock) = (Arc::downgrade(&node), node.clock());
+    let thread = std::thread::spawn(move || cgroups.run(&weak, clock, &inbox));
+    let thread = CgroupThread { orders, thread };
+
+    for _ in 0..2 {
+        thread.patterns().send(patterns(&[("shop/*", "{name}")]));
+        WAIT.until("it is read", || services(&node).len() == 1);
+        thread.patterns().send(Vec::new());
+        WAIT.until("it is not read any more", || services(&node).is_empty());
+    }
+
+    thread.end();
+    assert_eq!(counts.vanished.get(), 0, "the cgroup is still there");
+}
+
+#[test]
 fn what_the_api_server_says_of_a_pod_needs_no_rule() {
     use kube::runtime::watcher::Event;
 
@@ -167,6 +217,11 @@ fn what_the_api_server_says_of_a_pod_needs_no_rule() {
     cgroups.round(&node, Nanos::ZERO);
 
     assert_eq!(cgroups.replicas.keys().collect::<Vec<_>>(), [&path], "and another cgroup is not the pod's workload");
+    let before = cgroups.replicas[&path].connection;
+
+    cgroups.follow(Vec::new(), &node, Nanos::from_secs(1));
+
+    assert_eq!(cgroups.replicas[&path].connection, before, "no pattern has named it");
 }
 
 #[test]

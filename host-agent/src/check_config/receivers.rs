@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use agent_runtime::check::Inspection;
 use agent_runtime::reach::is_this_machine;
 use agent_runtime::{OutwardTls, chain};
+use webhooks::message::Sender;
 use wire::time::UnixNanos;
 
 use crate::config::{self, Config, UpstreamConfig, WATCH_ONLY};
@@ -33,8 +34,9 @@ pub(super) fn receivers(config: &Config, to: &mut Inspection) {
             to.authority("remote_write.ca", ca);
         }
     }
+    let from = Sender::default();
     for (index, webhook) in config.webhooks.iter().enumerate() {
-        let made = config::start_webhooks(core::slice::from_ref(webhook), "", None).map(drop);
+        let made = config::planned_webhooks(core::slice::from_ref(webhook), &from).map(drop);
         let key = format!("webhooks[{index}].url");
         let names = names(&webhook.headers, &webhook.header_files);
         inspect_receiver(&key, &webhook.url, &names, made.err().as_ref(), to);
@@ -52,7 +54,7 @@ pub(super) fn endpoints(config: &Config, to: &mut Inspection) {
         let key = format!("sources.prometheus.targets[{index}]");
         let fault = target.plan().err().filter(|error| target.ca.is_none() || !is_of_authority(error));
         if fault.as_ref().is_none_or(|fault| told.as_ref() != Some(&chain(fault)) || is_of_authority(fault)) {
-            let names: Vec<_> = target.headers.keys().map(String::as_str).collect();
+            let names = names(&target.headers, &target.header_files);
             inspect_receiver(&format!("{key}.url"), &target.url, &names, fault.as_ref(), to);
         }
         if let Some(ca) = &target.ca {
@@ -62,7 +64,7 @@ pub(super) fn endpoints(config: &Config, to: &mut Inspection) {
     let Some(asked) = &config.page.prometheus else { return };
     let fault = asked.client().err().filter(|error| asked.ca.is_none() || !is_of_authority(error));
     if fault.as_ref().is_none_or(is_of_authority) {
-        let names: Vec<_> = asked.headers.keys().map(String::as_str).collect();
+        let names = names(&asked.headers, &asked.header_files);
         inspect_receiver("page.prometheus.url", &asked.url, &names, fault.as_ref(), to);
     }
     if let Some(ca) = &asked.ca {

@@ -27,12 +27,29 @@ enum HeaderFileError {
     Line { name: String, path: PathBuf },
 }
 
-/// All headers with their values; those in files as these are now, without the end of the line.
-///
-/// # Errors
-///
-/// [`ConfigError`] about `key` if a file cannot be read, is not one line, or a header has two values.
-pub(super) fn with_files(
+/// Headers of requests to one receiver, as the configuration has them, and where they go.
+#[derive(Clone, Copy)]
+pub(crate) struct HeaderSource<'a> {
+    /// URL of the receiver.
+    pub(crate) url: &'a str,
+    /// Headers with their values.
+    pub(crate) given: &'a BTreeMap<String, String>,
+    /// Files with the values of more of them.
+    pub(crate) files: &'a BTreeMap<String, PathBuf>,
+}
+
+impl HeaderSource<'_> {
+    /// All headers with their values; those in files as these are now, without the end of the line.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] about `key` if a file cannot be read, is not one line, or a header has two values.
+    pub(crate) fn values(self, key: &'static str) -> Result<Vec<(String, String)>, ConfigError> {
+        with_files(key, self.given, self.files)
+    }
+}
+
+fn with_files(
     key: &'static str,
     given: &BTreeMap<String, String>,
     files: &BTreeMap<String, PathBuf>,

@@ -17,7 +17,7 @@ use otlp::{
 use serde::Deserialize;
 use wire::time::Nanos;
 
-use super::headers::with_files;
+use super::headers::HeaderSource;
 use super::{ConfigError, KeepMode, LogsConfig, WatchedMetricsConfig, at_least_one, local};
 
 /// What is said of an endpoint without an upstream.
@@ -165,7 +165,7 @@ pub struct UpstreamConfig {
     /// Headers sent with every request.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// Files with the values of more of them, which are read at the start.
+    /// Files with the values of more of them. Changed ones are read again.
     #[serde(default)]
     pub header_files: BTreeMap<String, PathBuf>,
     /// Client TLS for an https endpoint. If left out, the system's roots are trusted.
@@ -329,6 +329,11 @@ impl UpstreamConfig {
         self.tls.clone().or_else(|| secure.then(OutwardTls::default))
     }
 
+    /// The headers of its requests.
+    pub(crate) fn header_source(&self) -> HeaderSource<'_> {
+        HeaderSource { url: &self.endpoint, given: &self.headers, files: &self.header_files }
+    }
+
     pub(super) fn settings(&self) -> Result<UpstreamSettings, ConfigError> {
         let tls = self.client_tls().map(|tls| tls.load().map(Reloadable::new)).transpose();
         Ok(UpstreamSettings {
@@ -337,7 +342,7 @@ impl UpstreamConfig {
                 UpstreamProtocol::Grpc => Protocol::Grpc,
                 UpstreamProtocol::Http => Protocol::Http,
             },
-            headers: with_files("otlp.upstream.header_files", &self.headers, &self.header_files)?,
+            headers: self.header_source().values("otlp.upstream.header_files")?,
             tls: tls.map_err(|cause| ConfigError::value("otlp.upstream.tls", cause))?,
             gzip: self.compression == Compression::Gzip,
             timeout: Duration::from_millis(u64::from(self.timeout_ms.get())),

@@ -12,6 +12,7 @@ use page::older::is_label;
 use serde::Deserialize;
 use webhooks::message::INCIDENT;
 
+use super::headers::HeaderSource;
 use super::prometheus::{five_seconds, of_endpoint};
 use super::{ConfigError, local};
 
@@ -54,6 +55,9 @@ pub struct PagePrometheus {
     /// Headers of each request.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
+    /// Files with the values of more of them. Changed ones are read again.
+    #[serde(default)]
+    pub header_files: BTreeMap<String, PathBuf>,
     /// Root certificates (PEM) for HTTPS; the system's if left out.
     #[serde(default)]
     pub ca: Option<PathBuf>,
@@ -63,6 +67,11 @@ pub struct PagePrometheus {
 }
 
 impl PagePrometheus {
+    /// The headers of its requests.
+    pub(crate) fn header_source(&self) -> HeaderSource<'_> {
+        HeaderSource { url: &self.url, given: &self.headers, files: &self.header_files }
+    }
+
     /// The client that asks it.
     ///
     /// # Errors
@@ -75,7 +84,7 @@ impl PagePrometheus {
         let is_base = !self.url.contains(['?', '#']);
         range(is_base, "page.prometheus.url", &self.url, "must be an address such as http://prometheus:9090")?;
         let url = format!("{}/api/v1/query_range", self.url.trim_end_matches('/'));
-        let headers = self.headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+        let headers = self.header_source().values("page.prometheus.header_files")?;
         let timeout = Duration::from_millis(u64::from(self.timeout_ms.get()));
         let client = Client::new(&Endpoint { url, headers, ca: self.ca.clone(), timeout }, "/");
         client.map_err(|cause| of_endpoint(["page.prometheus.url", "page.prometheus.ca"], cause))

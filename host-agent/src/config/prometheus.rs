@@ -15,6 +15,7 @@ use wire::name::{InstanceName, Labels, ServiceName};
 use wire::time::{Interval, Nanos};
 
 use super::at_least_one;
+use super::headers::HeaderSource;
 use crate::prometheus::TargetPlan;
 
 /// Default path of a URL without one.
@@ -61,6 +62,9 @@ pub struct PrometheusTarget {
     /// Headers of each request.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
+    /// Files with the values of more of them. Changed ones are read again.
+    #[serde(default)]
+    pub header_files: BTreeMap<String, PathBuf>,
     /// Root certificates (PEM) for HTTPS; the system's if left out.
     #[serde(default)]
     pub ca: Option<PathBuf>,
@@ -126,6 +130,7 @@ fn key(name: &'static str) -> &'static str {
         "instance" => "sources.prometheus.targets.instance",
         "labels" => "sources.prometheus.targets.labels",
         "ca" => "sources.prometheus.targets.ca",
+        "header_files" => "sources.prometheus.targets.header_files",
         _ => "sources.prometheus.targets.url",
     }
 }
@@ -150,6 +155,7 @@ impl PrometheusTarget {
             timeout_ms: five_seconds(),
             labels: BTreeMap::new(),
             headers: BTreeMap::new(),
+            header_files: BTreeMap::new(),
             ca: None,
             allow: Vec::new(),
             deny: Vec::new(),
@@ -161,15 +167,28 @@ impl PrometheusTarget {
         }
     }
 
+    /// Whether it differs in nothing but headers from one that was configured `before`.
+    pub(crate) fn goes_on_from(&self, before: &Self) -> bool {
+        let headless = |of: &Self| Self { headers: BTreeMap::new(), header_files: BTreeMap::new(), ..of.clone() };
+        // Most differ in these, and nothing is copied.
+        let is_near = self.service == before.service && self.url == before.url;
+        is_near && headless(self) == headless(before)
+    }
+
+    /// The headers of its requests.
+    pub(crate) fn header_source(&self) -> HeaderSource<'_> {
+        HeaderSource { url: &self.url, given: &self.headers, files: &self.header_files }
+    }
+
     /// What a scraper needs.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if a value is out of range, or a certificate cannot be read.
+    /// [`ConfigError`] if a value is out of range, or a certificate or a file with a header cannot be read.
     pub(crate) fn plan(&self) -> Result<TargetPlan, ConfigError> {
         self.check()?;
         let timeout = Duration::from_millis(u64::from(self.timeout_ms.get()));
-        let headers = self.headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+        let headers = self.header_source().values(key("header_files"))?;
         let endpoint = Endpoint { url: self.url.clone(), headers, ca: self.ca.clone(), timeout };
         let client = Client::new(&endpoint, PATH).map_err(|cause| of_endpoint([key("url"), key("ca")], cause))?;
         let client = client.asking_who_listens();
@@ -247,6 +266,15 @@ impl PrometheusConfig {
         Ok(plans)
     }
 
+    /// All targets, each with what its scraper needs.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`plans`](Self::plans).
+    pub(crate) fn planned(&self) -> Result<Vec<(PrometheusTarget, TargetPlan)>, ConfigError> {
+        Ok(self.targets.iter().cloned().zip(self.plans()?).collect())
+    }
+
     /// What all targets may keep in memory at most.
     pub(crate) fn bytes(&self) -> u64 {
         self.targets.iter().map(PrometheusTarget::bytes).sum()
@@ -276,6 +304,23 @@ mod tests {
 
         assert_eq!((plan.service.as_str(), plan.instance.as_str()), ("redis", "127.0.0.1:9121"));
         assert_eq!((plan.interval, plan.settings.window), (None, 60));
+    }
+
+    #[test]
+    fn a_target_goes_on_with_other_headers_and_with_nothing_else() {
+        let target = |more: &str| {
+            let text = format!("sources: {{prometheus: {{targets: [{{service: redis, url: 'http://a', {more}}}]}}}}");
+            let config: Config = agent_runtime::config::parse_unchecked(&text).unwrap();
+            config.sources.prometheus.targets[0].clone()
+        };
+        let before = target("headers: {a: b}, max_columns: 10");
+
+        for same in ["max_columns: 10", "max_columns: 10, headers: {a: c}, header_files: {d: /e}"] {
+            assert!(target(same).goes_on_from(&before), "{same}");
+        }
+        for other in ["headers: {a: b}", "headers: {a: b}, max_columns: 10, ca: /c.pem", "max_columns: 10, deny: [a]"] {
+            assert!(!target(other).goes_on_from(&before), "{other}");
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use wire::backoff::RetryRule;
 use wire::time::{Nanos, UnixNanos};
 
-use super::headers::with_files;
+use super::headers::HeaderSource;
 
 /// Samples to a remote monitor by Prometheus remote write.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -27,7 +27,7 @@ pub struct RemoteWriteConfig {
     pub url: Option<String>,
     /// Headers of each request, such as a tenant or an authorization.
     pub headers: BTreeMap<String, String>,
-    /// Files with the values of more of them, which are read at the start.
+    /// Files with the values of more of them. Changed ones are read again.
     pub header_files: BTreeMap<String, PathBuf>,
     /// Root certificates (PEM) for HTTPS; the system's if left out.
     pub ca: Option<PathBuf>,
@@ -162,16 +162,21 @@ impl RemoteWriteConfig {
     /// [`ConfigError`] if a value is out of range, or a file cannot be read.
     pub fn start(&self, machine: &str, began: UnixNanos) -> Result<Option<(Shipper, Client)>, ConfigError> {
         let settings = self.settings(machine, began)?;
-        let Some(url) = self.url.clone() else { return Ok(None) };
+        let Some(headers) = self.header_source() else { return Ok(None) };
         let shipper = Shipper::new(settings).map_err(|cause| ConfigError::value("remote_write", cause))?;
         let receiver = Endpoint {
-            url,
-            headers: with_files("remote_write.header_files", &self.headers, &self.header_files)?,
+            url: headers.url.to_owned(),
+            headers: headers.values("remote_write.header_files")?,
             ca: self.ca.clone(),
             timeout: Duration::from_millis(u64::from(self.timeout_ms.get())),
         };
         let client = Client::new(&receiver).map_err(|cause| ConfigError::value("remote_write", cause))?;
         Ok(Some((shipper, client)))
+    }
+
+    /// The headers of its requests; `None` if it is off.
+    pub(crate) fn header_source(&self) -> Option<HeaderSource<'_>> {
+        Some(HeaderSource { url: self.url.as_deref()?, given: &self.headers, files: &self.header_files })
     }
 
     /// Checks all ranges. Reads no file.

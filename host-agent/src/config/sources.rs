@@ -86,13 +86,12 @@ impl Config {
         Nanos::from_millis(u64::from(self.sources.cgroup_interval_ms.max(self.lmap.interval_ms).get()))
     }
 
-    /// How cgroups are read, with at most `files` open files: those of patterns, and containers of `pods`. `None`
-    /// without either.
+    /// How cgroups are read, with at most `files` open files: those of patterns, and containers of `pods`.
     pub(crate) fn cgroup_settings(
         &self,
         files: usize,
         pods: Option<Arc<PodWatch>>,
-    ) -> Result<Option<CgroupSettings>, ConfigError> {
+    ) -> Result<CgroupSettings, ConfigError> {
         let patterns = self.sources.patterns()?;
         let containers = pods.map(|pods| {
             let patterns = pods::cgroup::PATTERNS.map(|pattern| Pattern::new(pattern, "{name}"));
@@ -102,15 +101,14 @@ impl Config {
         let containers = containers.transpose().map_err(|cause| ConfigError::value("kubernetes.pods", cause))?;
         let identities = self.services.identities.iter().map(Identity::rule).collect::<Result<_, _>>()?;
         let scan_interval = Nanos::from_millis(u64::from(self.sources.cgroup_scan_ms.get()));
-        let settings = CgroupSettings {
+        Ok(CgroupSettings {
             interval: self.cgroup_interval(),
             scan_interval,
             limit: self.sources.cgroup_limit.get().min(files / CgroupSettings::FILES).max(1),
             patterns,
             containers,
             identities,
-        };
-        Ok(Some(settings).filter(|settings| !settings.patterns.is_empty() || settings.containers.is_some()))
+        })
     }
 }
 
@@ -163,10 +161,11 @@ mod tests {
         );
         let config = config.unwrap();
 
-        let settings = config.cgroup_settings(10 * CgroupSettings::FILES, None).unwrap().unwrap();
+        let settings = config.cgroup_settings(10 * CgroupSettings::FILES, None).unwrap();
 
         assert_eq!((settings.interval, settings.limit), (Nanos::from_secs(2), 10));
         assert_eq!(settings.patterns[0].service("system.slice/redis.service").as_deref(), Some("redis"));
-        assert!(Config::default().cgroup_settings(1000, None).unwrap().is_none());
+        assert!(settings.is_wanted());
+        assert!(!Config::default().cgroup_settings(1000, None).unwrap().is_wanted());
     }
 }

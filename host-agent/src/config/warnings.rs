@@ -62,9 +62,12 @@ impl Config {
         let samples = secret(&remote_write.headers, &remote_write.header_files);
         let samples = remote_write.url.iter().map(move |url| ("remote_write", url.as_str(), samples));
         let webhooks = webhooks.iter().map(|to| ("webhooks", to.url.as_str(), secret(&to.headers, &to.header_files)));
-        let scores = page.prometheus.iter().map(|from| ("page.prometheus", from.url.as_str(), named(&from.headers)));
+        let scores = page.prometheus.iter();
+        let scores =
+            scores.map(|from| ("page.prometheus", from.url.as_str(), secret(&from.headers, &from.header_files)));
         let targets = self.sources.prometheus.targets.iter();
-        let targets = targets.map(|from| ("sources.prometheus.targets", from.url.as_str(), named(&from.headers)));
+        let targets = targets
+            .map(|from| ("sources.prometheus.targets", from.url.as_str(), secret(&from.headers, &from.header_files)));
         let all = upstream.chain(metrics).chain(samples).chain(webhooks).chain(scores).chain(targets);
         all.filter_map(|(key, url, header)| {
             let (header, host) = (header?, plain_host(url)?);

@@ -14,7 +14,7 @@ use webhooks::message::Sender;
 use wire::time::Nanos;
 
 use super::at_least_one;
-use super::headers::with_files;
+use super::headers::HeaderSource;
 use crate::webhooks::Webhook;
 
 /// A receiver of alarms, in the format of Alertmanager's webhooks.
@@ -28,7 +28,7 @@ pub struct WebhookConfig {
     /// Headers of each message.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// Files with the values of more of them, which are read at the start.
+    /// Files with the values of more of them. Changed ones are read again.
     #[serde(default)]
     pub header_files: BTreeMap<String, PathBuf>,
     /// Root certificates (PEM) for HTTPS; the system's if left out.
@@ -61,10 +61,26 @@ fn four_hours() -> NonZeroU32 {
 }
 
 impl WebhookConfig {
-    fn start(&self, node: &str, incident_link: Option<&str>) -> Result<Webhook, ConfigError> {
+    /// The headers of its messages.
+    pub(crate) fn header_source(&self) -> HeaderSource<'_> {
+        HeaderSource { url: &self.url, given: &self.headers, files: &self.header_files }
+    }
+
+    /// Whether it differs in nothing but headers from one that was configured `before`.
+    pub(crate) fn goes_on_from(&self, before: &Self) -> bool {
+        let headless = |of: &Self| Self { headers: BTreeMap::new(), header_files: BTreeMap::new(), ..of.clone() };
+        headless(self) == headless(before)
+    }
+
+    /// What the sender to it needs; messages say `from` of this node.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if the URL, a header or the certificate cannot be used.
+    pub(crate) fn webhook(&self, from: &Sender) -> Result<Webhook, ConfigError> {
         let endpoint = Endpoint {
             url: self.url.clone(),
-            headers: with_files("webhooks.header_files", &self.headers, &self.header_files)?,
+            headers: self.header_source().values("webhooks.header_files")?,
             ca: self.ca.clone(),
             timeout: Duration::from_millis(u64::from(self.timeout_ms.get())),
         };
@@ -76,29 +92,29 @@ impl WebhookConfig {
             repeat: millis(self.repeat_interval_ms.get()),
             ..GroupingRule::default()
         };
-        let (receiver, node, incident_link) = (self.name.clone(), node.to_owned(), incident_link.map(str::to_owned));
-        // The page is on loopback: where people reach it, only the link says.
-        Ok(Webhook { client, rule, from: Sender { receiver, external_url: String::new(), node, incident_link } })
+        Ok(Webhook { client, rule, from: Sender { receiver: self.name.clone(), ..from.clone() } })
     }
 }
 
-/// The senders for all of `webhooks`, on the node `node`; incidents are found at `incident_link`, if somewhere.
+/// Refuses names of `webhooks` that are empty or used twice.
+///
+/// # Errors
+///
+/// [`ConfigError`] with the first of them.
+pub(crate) fn check_names(webhooks: &[WebhookConfig]) -> Result<(), ConfigError> {
+    let mut names = BTreeSet::new();
+    webhooks.iter().try_for_each(|webhook| {
+        let new = !webhook.name.is_empty() && names.insert(&webhook.name);
+        range(new, "webhooks.name", &webhook.name, "must be unique and not empty")
+    })
+}
+
+/// All `webhooks`, each with what its sender needs; messages say `from` of this node.
 ///
 /// # Errors
 ///
 /// [`ConfigError`] if a name is empty or used twice, or a receiver is invalid.
-pub(crate) fn start(
-    webhooks: &[WebhookConfig],
-    node: &str,
-    incident_link: Option<&str>,
-) -> Result<Vec<Webhook>, ConfigError> {
-    let mut names = BTreeSet::new();
-    webhooks
-        .iter()
-        .map(|webhook| {
-            let new = !webhook.name.is_empty() && names.insert(&webhook.name);
-            range(new, "webhooks.name", &webhook.name, "must be unique and not empty")?;
-            webhook.start(node, incident_link)
-        })
-        .collect()
+pub(crate) fn planned(webhooks: &[WebhookConfig], from: &Sender) -> Result<Vec<(WebhookConfig, Webhook)>, ConfigError> {
+    check_names(webhooks)?;
+    webhooks.iter().map(|webhook| Ok((webhook.clone(), webhook.webhook(from)?))).collect()
 }

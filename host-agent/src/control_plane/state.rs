@@ -112,6 +112,11 @@ impl ControlPlane {
         Arc::clone(&self.settings.identities)
     }
 
+    /// What the configuration leaves open from now on, in words.
+    pub fn set_warnings(&mut self, warnings: Vec<String>) {
+        self.settings.warnings = warnings;
+    }
+
     /// Aggregates replicas by these rules from now on. LMAPs with a metric that is aggregated in another way than
     /// before go to their workers anew.
     pub fn set_aggregations(&mut self, now: Nanos, rules: Vec<AggregationRule>) {

@@ -59,6 +59,22 @@ fn a_slow_hook_loses_its_own_oldest_verdicts_and_learns_how_many() {
 }
 
 #[test]
+fn a_hook_of_the_agent_itself_takes_no_place_of_others_and_leaves_them_none() {
+    let mut dispatch = Dispatch::new(1);
+    let first = dispatch.register(all(), 2).unwrap();
+
+    let own = dispatch.register_own(all(), 2);
+    assert_eq!(dispatch.dispatch(event(1, 1.0)), [first, own]);
+    assert!(dispatch.register(all(), 2).is_err());
+    dispatch.unregister_own(own);
+    dispatch.unregister_own(own);
+
+    assert!(dispatch.register(all(), 2).is_err());
+    dispatch.unregister(first);
+    assert!(dispatch.register(all(), 2).is_ok() && dispatch.register(all(), 2).is_err());
+}
+
+#[test]
 fn a_hook_gets_verdicts_of_its_lmaps_above_its_share_and_every_begin_and_end() {
     let mut dispatch = Dispatch::new(8);
     let filter = Filter { lmaps: BTreeSet::from([LmapId(1)]), min_share: 1.0, ..Filter::default() };

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agent_runtime::budget::{self as budgets, Budget, Load, Metered, UsageCount, UsedBound};
+use agent_runtime::reload::Reloadable;
 use gossip::{CallState, Calls, Responder};
 use hooks::coherence::MemberSettings;
 use otlp::Edge;
@@ -23,7 +24,8 @@ const STATUS: &str = "/proc/self/status";
 /// The budget of the configuration, and what is counted of it.
 #[derive(Debug)]
 pub(crate) struct NodeLook {
-    budget: Budget,
+    /// Another one after each change of lists.
+    budget: Reloadable<Budget>,
     metered: Vec<Metered>,
     /// Bytes for scores, for kept traces, and for incidents.
     most: [usize; 3],
@@ -59,18 +61,23 @@ fn metered(config: &Config) -> Vec<Metered> {
 
 impl NodeLook {
     /// The `budget` of `config`, what the agent's own `metrics` count of it, and `calls` to other nodes.
-    pub(crate) fn new(config: &Config, budget: Budget, metrics: Arc<OwnMetrics>, calls: Option<Arc<Calls>>) -> Self {
+    pub(crate) fn new(
+        config: &Config,
+        budget: Reloadable<Budget>,
+        metrics: Arc<OwnMetrics>,
+        calls: Option<Arc<Calls>>,
+    ) -> Self {
         let most = [config.page.history_bytes, config.page.trace_bytes, config.incidents.bytes];
         Self { budget, metered: metered(config), most, metrics, calls }
     }
 
     /// The budget, with what is used of it now; of the page, bytes of scores and of kept traces.
-    pub(crate) fn budget(&self, node: &Node, sources: &ProblemSources, page: (usize, usize)) -> NodeBudget<'_> {
-        let (counted, values) = (self.counted(node, sources, page), self.metrics.values());
-        let used = self.budget.used(&counted, &self.metered, &values);
-        let Load { services, columns } = self.budget.load.unwrap_or_default();
+    pub(crate) fn budget(&self, node: &Node, sources: &ProblemSources, page: (usize, usize)) -> NodeBudget<'static> {
+        let (counted, values, budget) = (self.counted(node, sources, page), self.metrics.values(), self.budget.load());
+        let used = budget.used(&counted, &self.metered, &values);
+        let Load { services, columns } = budget.load.unwrap_or_default();
         let rows = used.into_iter().map(bounded).collect();
-        NodeBudget { load: (services, columns), rows, total: self.budget.total(), resident: resident_now() }
+        NodeBudget { load: (services, columns), rows, total: budget.total(), resident: resident_now() }
     }
 
     /// What is counted and no metric says.
@@ -112,7 +119,7 @@ impl NodeLook {
 }
 
 /// A row of the host agent's budget, as the page has it.
-fn bounded(UsedBound { bound, uses, metric }: UsedBound<'_>) -> BudgetRow<'_> {
+fn bounded(UsedBound { bound, uses, metric }: UsedBound<'_>) -> BudgetRow<'static> {
     let of = |budgets::Use { what, used, most, unit }| {
         let unit = match unit {
             budgets::Unit::Bytes => Unit::Bytes,

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use agent_runtime::ConfigError;
 use agent_runtime::http_client::{Client, GetError};
+use agent_runtime::live_headers::LiveHeaders;
 use otlp::gzip::{self, GzipError};
 use page::older::{self, AnswerError, MAX_ANSWER_BYTES, PastScores, Reach};
 use tokio::sync::Mutex as AsyncMutex;
@@ -42,6 +43,7 @@ enum AskError {
 #[derive(Debug)]
 pub(crate) struct OlderScores {
     labels: BTreeMap<String, String>,
+    headers: LiveHeaders,
     /// Locked during a request: there is one at a time.
     client: AsyncMutex<Client>,
     /// Answers, by service and reach, and when they came.
@@ -56,8 +58,14 @@ impl OlderScores {
     ///
     /// [`ConfigError`] if it cannot be used.
     pub(crate) fn new(config: &PagePrometheus, clock: Clock) -> Result<Self, ConfigError> {
-        let (labels, client) = (config.labels.clone(), AsyncMutex::new(config.client()?));
-        Ok(Self { labels, client, known: Mutex::default(), clock })
+        let (labels, client) = (config.labels.clone(), config.client()?);
+        let headers = client.headers().clone();
+        Ok(Self { labels, headers, client: AsyncMutex::new(client), known: Mutex::default(), clock })
+    }
+
+    /// The headers of its requests, which may be replaced.
+    pub(crate) const fn headers(&self) -> &LiveHeaders {
+        &self.headers
     }
 
     /// Scores and alarms of `service`, as of the last step or two.

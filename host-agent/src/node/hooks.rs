@@ -37,6 +37,26 @@ impl Node {
         registered
     }
 
+    /// Registers a hook of the agent itself, which takes no place of others. It is notified when verdicts are queued
+    /// for it.
+    pub(crate) fn register_own_hook(&self, filter: Filter, queue: usize) -> (HookId, Arc<Notify>) {
+        let (registered, _) = self.with(|state, _| {
+            let id = state.dispatch.register_own(filter, queue);
+            state.subscribe_all();
+            (id, state.notified(id))
+        });
+        registered
+    }
+
+    /// Removes a hook of the agent itself, with its place.
+    pub(crate) fn unregister_own_hook(&self, id: HookId) {
+        self.with(|state, _| {
+            state.hooks.remove(&id);
+            state.dispatch.unregister_own(id);
+            state.subscribe_all();
+        });
+    }
+
     /// Registers a watcher of raw rows.
     ///
     /// # Errors

@@ -6,9 +6,9 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use pods::Endpoint;
-use tokio::sync::oneshot;
+use tokio::runtime::Handle;
+use wire::time::Nanos;
 
-use super::scraper::Scraper;
 use super::targets::Targets;
 use super::view::TargetView;
 use crate::config::pod_target;
@@ -18,12 +18,9 @@ use crate::pod_watch::PodWatch;
 /// How often it is looked which pods have started, and which have gone.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// A scraper that ends when this is dropped.
-type RunningScraper = (Arc<TargetView>, oneshot::Sender<()>);
-
 /// Scrapes the endpoints of `pods` until `node` drains.
 pub(super) async fn run(pods: Arc<PodWatch>, targets: Targets, node: Arc<Node>) {
-    let mut running: BTreeMap<Endpoint, Option<RunningScraper>> = BTreeMap::new();
+    let mut running: BTreeMap<Endpoint, Option<Arc<TargetView>>> = BTreeMap::new();
     let mut version = None;
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     loop {
@@ -36,11 +33,11 @@ pub(super) async fn run(pods: Arc<PodWatch>, targets: Targets, node: Arc<Node>) 
             continue;
         }
         let wanted = pods.endpoints().scraped;
-        running.retain(|endpoint, scraper| {
+        running.retain(|endpoint, view| {
             let stays = wanted.contains(endpoint);
-            if let Some((view, _)) = scraper.as_ref().filter(|_| !stays) {
+            if let Some(view) = view.as_ref().filter(|_| !stays) {
                 tracing::info!(service = endpoint.service, url = endpoint.url, "a pod is not scraped any more");
-                targets.remove(view);
+                targets.end(view);
             }
             stays
         });
@@ -54,7 +51,7 @@ pub(super) async fn run(pods: Arc<PodWatch>, targets: Targets, node: Arc<Node>) 
 }
 
 /// Starts to scrape `endpoint`; `None` if no service may have its name.
-fn start(endpoint: &Endpoint, targets: &Targets, node: &Arc<Node>) -> Option<RunningScraper> {
+fn start(endpoint: &Endpoint, targets: &Targets, node: &Arc<Node>) -> Option<Arc<TargetView>> {
     let Endpoint { service, instance, url } = endpoint.clone();
     tracing::info!(service, instance, url, "a pod is scraped");
     let plan = match pod_target(service, instance, url).plan() {
@@ -65,20 +62,7 @@ fn start(endpoint: &Endpoint, targets: &Targets, node: &Arc<Node>) -> Option<Run
             return None;
         }
     };
-    let view = Arc::new(TargetView::new(&plan));
-    targets.add(Arc::clone(&view));
-    let (stop, stopped) = oneshot::channel();
-    let (of, node) = (Arc::clone(&view), Arc::clone(node));
-    tokio::spawn(async move {
-        let mut scraper = Scraper::new(plan, of, Arc::clone(&node), None);
-        tokio::select! {
-            () = scraper.run(wire::time::Nanos::ZERO) => {}
-            _ = stopped => {}
-            () = node.drained() => {}
-        }
-        scraper.remove();
-    });
-    Some((view, stop))
+    Some(targets.begin(plan, Nanos::ZERO, None, (node, &Handle::current())))
 }
 
 #[cfg(test)]
@@ -89,7 +73,7 @@ mod tests {
     use serde_json::json;
     use support::wait::Wait;
     use wire::id::Incarnation;
-    use wire::time::{Interval, Nanos};
+    use wire::time::Interval;
 
     use super::*;
     use crate::clock::Clock;

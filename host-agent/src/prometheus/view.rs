@@ -4,6 +4,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use agent_runtime::{Count, lock};
 use exposition::{RefusedSamples, Target};
+use tokio::sync::Notify;
 use wire::proto::operators as proto;
 use wire::time::Nanos;
 
@@ -69,6 +70,7 @@ pub(crate) struct TargetView {
     url: String,
     target: Mutex<Target>,
     state: Mutex<ScrapeState>,
+    end: Notify,
     pub(super) counts: ScrapeCounts,
 }
 
@@ -79,8 +81,19 @@ impl TargetView {
             url: plan.url.clone(),
             target: Mutex::new(Target::new(plan.settings.clone())),
             state: Mutex::new(ScrapeState::default()),
+            end: Notify::new(),
             counts: ScrapeCounts::default(),
         }
+    }
+
+    /// Tells its task that it is to be scraped no more.
+    pub(super) fn end(&self) {
+        self.end.notify_one();
+    }
+
+    /// Resolves once it is to be scraped no more. Only its task waits for that.
+    pub(super) async fn ended(&self) {
+        self.end.notified().await;
     }
 
     /// What is known of its series. Held while a scrape is taken in, for milliseconds.

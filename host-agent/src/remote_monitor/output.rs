@@ -1,6 +1,7 @@
 //! Sends requests to a remote monitor: by remote write, or as OTLP metrics.
 
 use agent_runtime::ClientConfigs;
+use agent_runtime::live_headers::LiveHeaders;
 use agent_runtime::reload::Reloadable;
 use axum::body::Bytes;
 use otlp::MetricsExporter;
@@ -24,6 +25,14 @@ impl Output {
         match self {
             Self::RemoteWrite(_) => None,
             Self::Otlp(exporter) => exporter.tls(),
+        }
+    }
+
+    /// The headers of its requests, which may be replaced.
+    pub(crate) fn headers(&self) -> &LiveHeaders {
+        match self {
+            Self::RemoteWrite(client) => client.headers(),
+            Self::Otlp(exporter) => exporter.headers(),
         }
     }
 

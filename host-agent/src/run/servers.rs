@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use agent_runtime::budget::Load;
 use agent_runtime::repeated_events::RepeatedEvents;
 use agent_runtime::server::{self, Listener, ReplyShares, Server};
 use agent_runtime::socket_file::SocketFile;
@@ -15,7 +14,6 @@ use tonic::service::Routes;
 use super::limits::{CALL_BYTES, METRICS_LIMITS, OPERATOR_LIMITS, WORKER_LIMITS, page_bytes};
 use super::records::Records;
 use super::tasks::{Tasks, drained, spawn, until_drained};
-use crate::budget::budget;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::listeners::{Listeners, acceptor};
@@ -42,6 +40,8 @@ pub(super) struct MonitoringSources {
     pub(super) records: Records,
     pub(super) models: Option<Arc<StoredModels>>,
     pub(super) watched: WatchedSources,
+    /// `None`: no Prometheus is asked.
+    pub(super) older: Option<OlderScores>,
     /// Calls to other nodes; `None`: this one is alone.
     pub(super) calls: Option<Arc<Calls>>,
     /// Threads of the live page.
@@ -56,7 +56,7 @@ pub(super) fn serve(
     listeners: Listeners,
     sources: MonitoringSources,
 ) -> Result<(Tasks, [SocketFile; 4]), RunError> {
-    let MonitoringSources { connections, counts, otlp, remotes, records, models, watched, calls, on } = sources;
+    let MonitoringSources { connections, counts, otlp, remotes, records, models, watched, older, calls, on } = sources;
     let tokens = token_access(config, node.clock())?;
     let named = |name, router, limits| Server { name, router, limits, counts: Arc::clone(&connections) };
     let control = Routes::new(control_server::service(Arc::clone(node), live.access.clone()));
@@ -75,11 +75,9 @@ pub(super) fn serve(
         connections: Arc::clone(&connections),
     });
     let own = metrics_endpoint::metrics_of(node, counts, Arc::clone(&connections), &problems);
-    let prometheus = config.page.prometheus.as_ref();
-    let older = prometheus.map(|prometheus| OlderScores::new(prometheus, node.clock())).transpose()?;
     let page = listeners.page.as_ref().map(|(_, address)| {
         let (access, problems, traces) = (live.access.clone(), Arc::clone(&problems), records.traces);
-        let looks = NodeLook::new(config, budget(config, Load::default()), Arc::clone(&own), calls);
+        let looks = NodeLook::new(config, live.budget.clone(), Arc::clone(&own), calls);
         let sources = PageSources { access, problems, traces, looks, older };
         LivePage::new(&config.page, *address, Arc::clone(node), sources)
     });

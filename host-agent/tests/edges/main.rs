@@ -11,6 +11,8 @@ mod head_sampling;
 mod hostile_texts;
 mod incident_evidence;
 mod large_logs;
+mod live_headers;
+mod live_lists;
 mod live_page;
 mod logged;
 mod logs;

@@ -17,6 +17,7 @@ use crate::agent::{Agent, WAIT};
 use crate::coherence;
 use crate::live_page::Browser;
 use crate::otlp::{self, upstream};
+use crate::reload::replace;
 use crate::service::Service;
 use crate::worker::Worker;
 
@@ -183,9 +184,14 @@ fn answer_all(stream: TcpStream, into: &Mutex<Vec<String>>, answers: &Mutex<Rece
 
 /// An agent that asks `prometheus`, and the LMAP of its only service.
 fn asking(prometheus: &Prometheus) -> (Agent, (Service, OwnedRegion), u32) {
+    asking_with(prometheus, "headers: {Authorization: s3cret}")
+}
+
+/// The same with these headers.
+fn asking_with(prometheus: &Prometheus, headers: &str) -> (Agent, (Service, OwnedRegion), u32) {
     let agent = Agent::with(&format!(
         "process_metrics: {{enabled: false}}\npage: {{prometheus: {{url: 'http://{}/prom', \
-         labels: {{instance: 'node-3:9702'}}, headers: {{Authorization: s3cret}}}}}}\n",
+         labels: {{instance: 'node-3:9702'}}, {headers}}}}}\n",
         prometheus.address
     ));
     let service = Service::register(&agent, "payment", &["requests"]);
@@ -232,6 +238,30 @@ fn scores_and_alarms_before_this_run_come_from_a_prometheus_and_all_viewers_toge
     prometheus.answer("200 OK", r#"{"status":"success","data":{"resultType":"matrix","result":[]}}"#);
     let week = document(&browser, &format!("/api/older/{lmap}/604800"));
     assert_eq!(week, json!({ "step": 900, "scores": [], "alarms": [], "error": null }));
+}
+
+#[test]
+fn a_prometheus_is_shown_the_key_that_is_in_the_file_by_now() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("key");
+    replace(&key, "one\n");
+    let prometheus = Prometheus::start();
+    let headers = format!("header_files: {{authorization: '{}'}}", key.display());
+    let (agent, _service, lmap) = asking_with(&prometheus, &headers);
+    let browser = Browser::open(&agent);
+    WAIT.until("the service on the page", || document(&browser, &format!("/api/service/{lmap}"))["older"].as_bool());
+    let shown = |reach: u32, key: &str| {
+        prometheus.answer("200 OK", r#"{"status":"success","data":{"resultType":"matrix","result":[]}}"#);
+        assert_eq!(document(&browser, &format!("/api/older/{lmap}/{reach}"))["error"], Value::Null);
+        let heads = prometheus.heads();
+        assert!(heads.last().unwrap().contains(&format!("\r\nauthorization: {key}\r\n")), "{heads:?}");
+    };
+
+    shown(86_400, "one");
+    replace(&key, "two\n");
+    WAIT.until("the other key", || agent.get("/metrics").1.contains("uview_host_reloads_total 1\n"));
+
+    shown(604_800, "two");
 }
 
 #[test]

@@ -180,7 +180,12 @@ fn the_log_says_which_keys_and_certificates_were_taken_over_which_wait_and_that_
 
     replace(&header, "Bearer two\n");
     logged.signal(Signal::HUP);
-    logged.wait_for("the header", says(waits, "webhooks.header_files"));
+    logged.wait_for("the header", says("configuration taken over", "webhooks"));
+    // A key follows its receiver: where the URL waits, it does, too.
+    let samples = "remote_write: {url: 'http://127.0.0.1:9/', headers: {x-key: three}}\n";
+    replace(&logged.config(), &format!("{text}{rules}{samples}"));
+    logged.signal(Signal::HUP);
+    logged.wait_for("the key", says(waits, "lmap.interval_ms, remote_write.url, remote_write.headers.x-key"));
     assert!(logged.agent.status().problems.iter().all(|line| !line.contains("not in use")));
     logged.end();
 }

@@ -25,11 +25,11 @@ const MAX_BYTES: usize = 100_000;
 const SOCKETS: u64 = 16 << 20;
 
 /// A connection, whatever lies below.
-trait Duplex: Read + Write {}
+pub trait Duplex: Read + Write {}
 impl<T: Read + Write> Duplex for T {}
 
 /// A target that answers each request by `answer`, over TLS if there is a configuration.
-fn serve(
+pub fn serve(
     tls: Option<Arc<ServerConfig>>,
     answer: impl Fn(&mut dyn Duplex) -> std::io::Result<()> + Send + Sync + 'static,
 ) -> SocketAddr {
@@ -79,7 +79,8 @@ fn head(more: &str) -> String {
     format!("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\n{more}\r\n")
 }
 
-fn page(text: &str) -> String {
+/// An answer with this text.
+pub fn page(text: &str) -> String {
     format!("{}{text}", head(&format!("Content-Length: {}\r\n", text.len())))
 }
 
@@ -104,7 +105,7 @@ fn problems(agent: &Agent) -> BTreeMap<String, String> {
 }
 
 /// The value of a counter on `/metrics`, with its labels.
-fn metric(agent: &Agent, name: &str) -> u64 {
+pub fn metric(agent: &Agent, name: &str) -> u64 {
     let (_, page) = agent.get("/metrics");
     let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     value.unwrap_or_else(|| panic!("no {name} in {page}")).parse().unwrap()

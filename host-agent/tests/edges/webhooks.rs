@@ -12,10 +12,10 @@ use crate::agent::{Agent, WAIT};
 use crate::service::Service;
 use crate::worker::Worker;
 
-type ReceivedAlarms = Arc<Mutex<Vec<Value>>>;
+pub type ReceivedAlarms = Arc<Mutex<Vec<Value>>>;
 
 /// A receiver that accepts everything until it is dropped.
-fn receiver(listener: TcpListener) -> ReceivedAlarms {
+pub fn receiver(listener: TcpListener) -> ReceivedAlarms {
     let alarms = ReceivedAlarms::default();
     let into = Arc::clone(&alarms);
     std::thread::spawn(move || {
@@ -38,7 +38,8 @@ fn messages(alarms: &ReceivedAlarms) -> Vec<(String, String)> {
     alarms.iter().map(|message| (text(&message["groupLabels"]["service"]), text(&message["status"]))).collect()
 }
 
-fn is(alarms: &ReceivedAlarms, service: &str, statuses: &[&str]) -> bool {
+/// Whether these are the messages about `service`, each by its status.
+pub fn is(alarms: &ReceivedAlarms, service: &str, statuses: &[&str]) -> bool {
     let all = messages(alarms);
     all.iter().filter(|(name, _)| name == service).map(|(_, status)| status.as_str()).eq(statuses.iter().copied())
 }

@@ -296,6 +296,43 @@ async fn what_clients_say_of_themselves_goes_on_with_what_they_sent() {
 }
 
 #[tokio::test]
+async fn configured_headers_that_are_replaced_go_with_later_requests_of_either_protocol() {
+    for protocol in [Protocol::Grpc, Protocol::Http] {
+        let upstream = Upstream::start().await;
+        let settings = settings(upstream.address, protocol);
+        let (running, address) = start(&settings).await;
+        let exporter = otlp::MetricsExporter::new(&settings.upstream).unwrap();
+        let came = async |path: &'static str, tenant: &'static str| {
+            WAIT.until_async(tenant, async || {
+                upstream.seen().iter().any(|seen| seen.path == path && seen.tenant.as_deref() == Some(tenant))
+            })
+            .await;
+        };
+        let signals = match protocol {
+            Protocol::Grpc => [Signal::Logs, Signal::Metrics].map(Signal::grpc_path),
+            Protocol::Http => [Signal::Logs, Signal::Metrics].map(Signal::http_path),
+        };
+        let send = async || {
+            post(address, "/v1/logs", "application/x-protobuf", &[], logs("cart").encode_to_vec()).await;
+            assert_eq!(exporter.send(bytes::Bytes::new()).await, Ok(0), "{protocol:?}");
+        };
+        send().await;
+        for path in signals {
+            came(path, "shop").await;
+        }
+
+        for headers in [running.edge().upstream_headers(), exporter.headers()] {
+            assert!(headers.renewal(&[("x-tenant".to_owned(), "bank".to_owned())]).unwrap().take(), "{protocol:?}");
+        }
+        send().await;
+
+        for path in signals {
+            came(path, "bank").await;
+        }
+    }
+}
+
+#[tokio::test]
 async fn kept_spans_go_on_with_their_own_clients_headers_and_with_nobody_elses() {
     let upstream = Upstream::start().await;
     let settings = Settings { tail: Some(tail()), ..settings(upstream.address, Protocol::Grpc) };
