@@ -7,7 +7,7 @@ use super::requests::{self, Requests};
 use super::segments::Segments;
 use super::setting::Measure;
 
-/// Who sends.
+/// Who sends, and over what.
 #[derive(Debug)]
 pub enum Traffic {
     /// Clients, with a connection for each request.
