@@ -25,6 +25,8 @@ use crate::{input, output, replay};
 
 /// Rows after which an LMAP arms itself: what is advised where fewer would come than can be trained on.
 const USUAL_ROWS: u64 = 120;
+/// The most seconds of --for-s: a day, in which 24 rows come at the longest interval, an hour.
+const MOST_S: u64 = 86_400;
 /// Bytes beyond --most-mib that a recording may have: those of its last block.
 const LAST_BLOCK: u64 = 64 << 20;
 /// Time after --for-s until the recording has to be here.
@@ -53,7 +55,7 @@ struct NodeTrainArgs {
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
     /// Seconds to record
-    #[arg(long, value_name = "S", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(long, value_name = "S", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=MOST_S))]
     for_s: u64,
     /// Stop recording at this many MiB, and train on what there is
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1023))]
@@ -118,8 +120,8 @@ impl NodeTrainArgs {
         if rows >= MIN_ROWS as u64 {
             return Ok(());
         }
-        let (every, enough) =
-            (duration_ms(interval_us / 1000), USUAL_ROWS.saturating_mul(interval_us).div_ceil(1_000_000));
+        let usual = USUAL_ROWS.saturating_mul(interval_us).div_ceil(1_000_000);
+        let (every, enough) = (duration_ms(interval_us / 1000), usual.min(MOST_S));
         let because = format!("a row comes every {every}, {rows} within {} s, and {MIN_ROWS} are needed", self.for_s);
         Err(Failure::to(what).because(because).advice(format!("--for-s {enough}")).exit_with(Exit::Usage))
     }
@@ -281,5 +283,9 @@ mod tests {
         assert!(text.contains("every 10.0 s, 6 within 60 s, and 12 are needed"), "{text}");
         assert!(text.contains("try: --for-s 1200"), "{text}");
         assert_eq!(minute.check_length(0, "train"), Ok(()));
+        // 120 rows would take five days.
+        let hourly = minute.check_length(3_600_000_000, "train").unwrap_err().to_string();
+        assert!(hourly.contains("try: --for-s 86400"), "{hourly}");
+        assert_eq!(args("a --out b --for-s 86400").unwrap().check_length(3_600_000_000, "train"), Ok(()));
     }
 }
