@@ -1,7 +1,7 @@
 //! Reads what a long command of kubectl writes, bounded in bytes and in time.
 
 use std::io::{self, Read};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(super) struct Bounds {
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// By itself.
+    /// It ended by itself, with this status.
     Exited(ExitStatus),
     /// It was killed, since it had written too much.
     TooLong,
@@ -48,16 +48,18 @@ impl Transcript {
     /// Runs the command, and reads until it has ended. Its standard input stays open as long, and ends with this
     /// process, however that ends. `progress` shows the bytes.
     ///
+    /// A command that is late loses its input, and is killed. What it has started, as a script starts kubectl, is read
+    /// until it ends: with its input, for it is not killed.
+    ///
     /// # Errors
     ///
     /// The error of the operating system if it cannot be started or read.
     pub(super) fn of(command: &mut Command, bounds: Bounds, progress: &ProgressBar) -> io::Result<Self> {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-        let input = child.stdin.take();
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let (input, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let messages = thread::spawn(move || stderr.map(beginning).unwrap_or_default());
         let (process, (running, ended)) = (Pid::from_child(&child), channel::<()>());
-        let watchdog = thread::spawn(move || is_killed_after(bounds.time, process, &ended));
+        let watchdog = thread::spawn(move || is_killed_after(bounds.time, process, input, &ended));
         let mut output = Vec::new();
         let read = stdout.map_or(Ok(0), |stdout| {
             Read::take(progress.wrap_read(stdout), bounds.bytes.saturating_add(1)).read_to_end(&mut output)
@@ -70,7 +72,6 @@ impl Transcript {
         let _ = retry_on_intr(|| waitid(WaitId::Pid(process), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT));
         drop(running);
         let is_hung = watchdog.join().unwrap_or_default();
-        drop(input);
         let status = child.wait()?;
         read?;
         let messages = messages.join().unwrap_or_default();
@@ -106,9 +107,11 @@ fn beginning(mut from: impl Read) -> Vec<u8> {
     bytes
 }
 
-/// Kills `process` if it has not ended within `time`. Returns whether it did.
-fn is_killed_after(time: Duration, process: Pid, ended: &Receiver<()>) -> bool {
+/// Ends the `input` of `process`, and kills it, if it has not ended within `time`. Returns whether it did. The input is
+/// open as long.
+fn is_killed_after(time: Duration, process: Pid, input: Option<ChildStdin>, ended: &Receiver<()>) -> bool {
     let is_late = ended.recv_timeout(time) == Err(RecvTimeoutError::Timeout);
+    drop(input);
     if is_late {
         let _ = kill_process(process, Signal::KILL);
     }
@@ -117,6 +120,8 @@ fn is_killed_after(time: Duration, process: Pid, ended: &Receiver<()>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
 
     const BOUNDS: Bounds = Bounds { bytes: 1000, time: Duration::from_mins(10) };
@@ -149,6 +154,36 @@ mod tests {
         let silent = transcript("exec >&-; while read -r line; do :; done", soon);
 
         assert_eq!((waiting.ending, silent.ending), (Ending::Hung, Ending::Hung));
+    }
+
+    #[test]
+    fn a_script_that_does_not_end_is_read_until_what_it_has_started_ends_with_its_input() {
+        // Time in which a shell starts `cat`; if it does not, the test says less.
+        let soon = Bounds { time: Duration::from_millis(100), ..BOUNDS };
+
+        let wrapped = transcript("/bin/cat; :", soon);
+
+        assert_eq!(wrapped.ending, Ending::Hung);
+    }
+
+    #[test]
+    fn what_a_killed_script_has_started_ends_with_its_input() {
+        let mut command = Command::new("/bin/sh");
+        // The shell waits for `cat`, since it has something left to do.
+        command.args(["-c", "/bin/cat; :"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut script = command.spawn().unwrap();
+        let (mut input, mut output) = (script.stdin.take().unwrap(), script.stdout.take().unwrap());
+        let mut text = vec![0_u8];
+        // It is there once it has said something.
+        input.write_all(b"a").unwrap();
+        output.read_exact(&mut text).unwrap();
+        let (_running, ended) = channel();
+
+        let is_killed = is_killed_after(Duration::ZERO, Pid::from_child(&script), Some(input), &ended);
+
+        assert!(is_killed);
+        assert_eq!(output.read_to_end(&mut text).unwrap(), 0);
+        script.wait().unwrap();
     }
 
     #[test]
