@@ -2,6 +2,7 @@
 //! against what the agents say they need.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -19,6 +20,11 @@ const MANIFESTS: &str = "k8s/manifests/uview.yaml";
 /// The chart of custom resources, and their definitions, which the agent prints.
 const CRD_CHART: &str = "k8s/chart-crds";
 const CRDS: &str = "k8s/chart-crds/files/crds.yaml";
+/// Kubernetes that the chart is rendered for, whichever one this release of helm would assume: the Service for OTLP
+/// takes 1.22.
+const KUBERNETES: &str = "1.30.0";
+/// One without that Service, which the chart takes, too.
+const EARLIER_KUBERNETES: &str = "1.21.0";
 /// Values without which nodes do not gossip.
 const UPSTREAM: &str = "otlp.upstream.endpoint=http://collector:4317";
 const ORDER: &str = "hostAgent.peers.orderKey=8d0f3a5b6c7e9f1a2b3c4d5e6f708192";
@@ -52,6 +58,7 @@ pub fn check(helm: &Path, uview: &Path, write: bool) -> Result<()> {
     }
     refused(helm)?;
     otlp(helm)?;
+    services(helm)?;
     definitions(helm, uview, write)?;
     manifests(helm, write)
 }
@@ -161,6 +168,21 @@ fn otlp(helm: &Path) -> Result<()> {
     Ok(())
 }
 
+/// From Kubernetes 1.22 on a Service leads to the agent of the sender's own node. Before, any node's would answer: OTLP
+/// has no Service, though its ports are there, and that of the operators' API says nothing about nodes.
+fn services(helm: &Path) -> Result<()> {
+    let set = format!("{UPSTREAM},hostAgent.operatorsApi.enabled=true,hostAgent.operatorsApi.secretName=tls");
+    for (version, is_local) in [(EARLIER_KUBERNETES, false), (KUBERNETES, true)] {
+        let rendered = render_for(version, helm, &["--set".as_ref(), set.as_ref()])?;
+        ensure!(rendered.contains("containerPort: 4317"), "Kubernetes {version}: the chart renders no port for OTLP");
+        for text in ["name: uview-otlp", "internalTrafficPolicy: Local"] {
+            let is_there = rendered.contains(text);
+            ensure!(is_there == is_local, "Kubernetes {version}: that the chart renders `{text}` is {is_there}");
+        }
+    }
+    Ok(())
+}
+
 /// `helm COMMAND CHART`.
 fn helm_in(helm: &Path, command: &str) -> Command {
     let mut helm = Command::new(helm);
@@ -172,8 +194,14 @@ fn helm_in(helm: &Path, command: &str) -> Command {
     helm
 }
 
-fn render(helm: &Path, arguments: &[&std::ffi::OsStr]) -> Result<String> {
-    output(helm_in(helm, "template").args(arguments))
+/// The chart's objects for a cluster of [`KUBERNETES`].
+fn render(helm: &Path, arguments: &[&OsStr]) -> Result<String> {
+    render_for(KUBERNETES, helm, arguments)
+}
+
+/// The chart's objects for a cluster of this version of Kubernetes.
+fn render_for(version: &str, helm: &Path, arguments: &[&OsStr]) -> Result<String> {
+    output(helm_in(helm, "template").args(["--kube-version", version]).args(arguments))
 }
 
 /// Compares the manifests, or writes them.
@@ -181,6 +209,7 @@ fn manifests(helm: &Path, write: bool) -> Result<()> {
     let rendered = render(helm, &["--skip-tests".as_ref()])?;
     let text = format!(
         "# Rendered from k8s/chart by `cargo xtask kubernetes --write`. kubectl apply -f FILE\n\
+         # Before Kubernetes 1.22 the Service uview-otlp has to be taken out.\n\
          apiVersion: v1\nkind: Namespace\nmetadata:\n  name: uview\n  labels:\n    \
          # The agents mount directories of the node and see its processes.\n    \
          pod-security.kubernetes.io/enforce: privileged\n{rendered}"
