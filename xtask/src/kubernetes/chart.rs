@@ -25,6 +25,9 @@ const CRDS: &str = "k8s/chart-crds/files/crds.yaml";
 const KUBERNETES: &str = "1.30.0";
 /// One without that Service, which the chart takes, too.
 const EARLIER_KUBERNETES: &str = "1.21.0";
+/// Values as `helm upgrade --reuse-values` keeps them of an earlier release: its defaults, and nothing that came later.
+const REUSED: &str = "otlp.hostPort=true,otlp.watchOnly=null,hostAgent.peers=null,hostAgent.extraVolumes=null,\
+                      hostAgent.extraVolumeMounts=null";
 /// Values without which nodes do not gossip.
 const UPSTREAM: &str = "otlp.upstream.endpoint=http://collector:4317";
 const ORDER: &str = "hostAgent.peers.orderKey=8d0f3a5b6c7e9f1a2b3c4d5e6f708192";
@@ -59,6 +62,7 @@ pub fn check(helm: &Path, uview: &Path, write: bool) -> Result<()> {
     refused(helm)?;
     otlp(helm)?;
     services(helm)?;
+    reused(helm)?;
     definitions(helm, uview, write)?;
     manifests(helm, write)
 }
@@ -179,6 +183,15 @@ fn services(helm: &Path) -> Result<()> {
             let is_there = rendered.contains(text);
             ensure!(is_there == is_local, "Kubernetes {version}: that the chart renders `{text}` is {is_there}");
         }
+    }
+    Ok(())
+}
+
+/// With values of an earlier release the chart does what it did: no OTLP without an upstream, and no gossip.
+fn reused(helm: &Path) -> Result<()> {
+    let rendered = render(helm, &["--set".as_ref(), REUSED.as_ref()]).context("values of an earlier release")?;
+    for text in ["watch_only: true", "containerPort: 4317", "name: gossip", "--gossip-name"] {
+        ensure!(!rendered.contains(text), "with values of an earlier release the chart renders `{text}`");
     }
     Ok(())
 }
