@@ -40,7 +40,11 @@ pub const CANNOT: [(&str, &str); 10] = [
     ("cgroup v2, CRI-O and systemd's driver", "no kit has them; pure tests have recorded paths only"),
     ("several nodes, a DPU cluster", "the kit has one node"),
     ("Pod Security admission", "Kubernetes 1.20 has none"),
-    ("DNS and kube-proxy", "the kit has neither: pods speak by addresses, services by rules of iptables"),
+    (
+        "DNS and kube-proxy, and so the Service uview-otlp",
+        "the kit has neither: pods speak by addresses, services by rules of iptables; nor does its Kubernetes, 1.20.2, \
+         know Services of one's own node",
+    ),
     ("300 running pods", "the kubelet runs 110: most of the 300 wait for a volume, or are refused"),
     ("Kata and gVisor", "the kit has runc only"),
     (
