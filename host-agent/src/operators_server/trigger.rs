@@ -21,7 +21,7 @@ pub(super) fn request(asked: proto::TriggerRequest, by: &Identity) -> Result<Ope
     }
     let operation = Some(operation).filter(|operation| !operation.is_empty());
     let length = if for_ms == 0 { USUAL } else { Nanos::from_millis(for_ms) };
-    Ok(OperatorRequest { service, operation, length, why, by: by.to_string() })
+    Ok(OperatorRequest { service, short_name: None, operation, length, why, by: by.to_string() })
 }
 
 /// The status of a request that is not carried out.
@@ -31,7 +31,9 @@ pub(super) fn status(error: &OperatorRequestError) -> Status {
         OperatorRequestError::NoService(_) | OperatorRequestError::NoOperation { .. } => Status::not_found(text),
         OperatorRequestError::Length { .. } => Status::out_of_range(text),
         OperatorRequestError::Why { .. } => Status::invalid_argument(text),
-        OperatorRequestError::TooMany { .. } => Status::resource_exhausted(text),
+        OperatorRequestError::TooMany { .. } | OperatorRequestError::TooManyByOne { .. } => {
+            Status::resource_exhausted(text)
+        }
         _ => Status::internal(text),
     }
 }
