@@ -23,10 +23,15 @@ last minute unless it is configured otherwise, and those that come. They are kep
 budget goes, behind errors, alarms and slow requests. The root span says who asked, and why.
 
 The same service and operation again takes the place of the earlier request, so that `--for 1s` ends
-it. Eight requests may go on at a time. A restart of the host agent ends them.
+it. Eight requests may go on at a time, of which four may be yours. A restart of the host agent ends
+them.
 
 Each node is asked by itself: one that has no span of the service has nothing to keep. What a node
 keeps, all others that gossip with it keep, too. You need the role operator (docs/access.md).";
+
+/// What becomes of kept traces where nobody gets them.
+const ON_PAGE: &str =
+    "\notlp.watch_only: they are passed on to nobody, and are on its page until newer ones take their place";
 
 /// Arguments of `uview trigger`.
 #[derive(Clone, Debug, clap::Args)]
@@ -77,8 +82,9 @@ pub fn run(args: TriggerArgs, from_environment: Option<PathBuf>) -> Result<Exit,
 fn in_effect(service: &str, operation: Option<&str>, reply: &TriggerReply) -> String {
     let span = operation.map_or_else(String::new, |operation| format!(" with a span {operation}"));
     let (length, back) = (duration_ms(reply.for_ms), duration_ms(reply.look_back_ms));
+    let on_page = if reply.unforwarded { ON_PAGE } else { "" };
     format!(
-        "{service}: traces{span} of the last {back} and the next {length} are kept on this node, as far as its budget goes\n"
+        "{service}: traces{span} of the last {back} and the next {length} are kept on this node, as far as its budget goes{on_page}\n"
     )
 }
 
@@ -119,11 +125,13 @@ mod tests {
 
     #[test]
     fn what_is_in_effect_is_said_in_words() {
-        let reply = TriggerReply { for_ms: 300_000, look_back_ms: 60_000 };
+        let reply = TriggerReply { for_ms: 300_000, look_back_ms: 60_000, unforwarded: false };
 
         let of_all =
             "a: traces of the last 1 min 0 s and the next 5 min 0 s are kept on this node, as far as its budget goes\n";
         assert_eq!(in_effect("a", None, &reply), of_all);
         assert!(in_effect("a", Some("POST /pay"), &reply).starts_with("a: traces with a span POST /pay of the last"));
+        let on_page = in_effect("a", None, &TriggerReply { unforwarded: true, ..reply });
+        assert!(on_page.starts_with(of_all.trim_end()) && on_page.contains("passed on to nobody"), "{on_page}");
     }
 }

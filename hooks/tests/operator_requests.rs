@@ -95,10 +95,21 @@ impl Node {
 
     /// Asks for traces through a service, for 30 s.
     fn ask(&mut self, service: &str, operation: Option<&str>, now: Nanos) -> Result<(), OperatorRequestError> {
+        self.ask_for((service, operation), 30, now)
+    }
+
+    /// The same for so many seconds.
+    fn ask_for(
+        &mut self,
+        (service, operation): (&str, Option<&str>),
+        seconds: u64,
+        now: Nanos,
+    ) -> Result<(), OperatorRequestError> {
         let request = OperatorRequest {
             service: service.to_owned(),
+            short_name: None,
             operation: operation.map(str::to_owned),
-            length: Nanos::from_secs(30),
+            length: Nanos::from_secs(seconds),
             why: "it is slow".to_owned(),
             by: "user 7".to_owned(),
         };
@@ -163,6 +174,9 @@ fn one_operation_of_a_service_may_be_asked_for() {
     let unknown = node.ask("payment", Some("List"), at(5)).unwrap_err();
     assert!(matches!(unknown, OperatorRequestError::NoOperation { .. }), "{unknown}: it is another service's");
     assert!(matches!(node.ask("cart", None, at(5)), Err(OperatorRequestError::NoService(_))));
+    // Known by a verdict, or as a frontend, is not known by a span.
+    node.names.service("cart", at(5));
+    assert!(matches!(node.ask("cart", None, at(5)), Err(OperatorRequestError::NoService(_))));
 }
 
 #[test]
@@ -181,6 +195,48 @@ fn a_large_buffer_is_searched_a_part_at_a_time() {
 
     // A place and a span for each trace: half of 16,384.
     assert_eq!(after_ticks, [8_192, 16_384, TRACES, TRACES]);
+}
+
+#[test]
+fn all_of_the_buffer_is_searched_for_a_request_that_is_over_and_for_one_that_comes_meanwhile() {
+    const TRACES: u64 = 20_000;
+    let mut node = Node::new(1_000_000_000);
+    let (charge, list) = ((node.payment, node.charge), (node.catalog, node.list));
+    (0..TRACES).for_each(|number| node.span(trace(number), charge, false, at(1)));
+    node.span(trace(TRACES), list, false, at(1));
+    node.ask_for(("payment", None), 1, at(2)).unwrap();
+
+    node.tick(at(2));
+    // Who asks in each tick does not have the search begin anew.
+    node.ask("catalog", None, at(2)).unwrap();
+    node.tick(at(3));
+    node.ask_for(("catalog", None), 40, at(3)).unwrap();
+    node.tick(at(4));
+    assert_eq!(node.kept.len() as u64, TRACES, "though the second is over");
+    (0..3).for_each(|tick| node.tick(at(5 + tick)));
+
+    assert_eq!(node.kept.len() as u64, TRACES + 1, "and the other one, which waited");
+    node.span(trace(TRACES + 1), charge, false, at(8));
+    assert_eq!(node.kept.len() as u64, TRACES + 1, "what comes later was not asked for");
+}
+
+#[test]
+fn what_is_only_shortened_is_not_searched_for_again() {
+    let mut node = Node::new(10_000);
+    let charge = (node.payment, node.charge);
+    // More than the budget has.
+    (0..1_000).for_each(|number| node.span(trace(number), charge, false, at(1)));
+    node.ask_for(("payment", None), 50, at(2)).unwrap();
+    node.tick(at(2));
+    let kept = node.kept.len();
+    assert!((1..1_000).contains(&kept), "{kept}");
+
+    node.ask_for(("payment", None), 1, at(20)).unwrap();
+    node.tick(at(20));
+    assert_eq!(node.kept.len(), kept);
+    node.ask_for(("payment", None), 50, at(20)).unwrap();
+    node.tick(at(20));
+    assert!(node.kept.len() > kept, "what was saved meanwhile is spent");
 }
 
 #[test]
@@ -219,7 +275,7 @@ fn what_is_selected_is_announced_to_other_nodes_once() {
     let decided = node.keeper.decided();
     assert!(matches!(&decided[..], [(of, reason)] if *of == trace(1) && reason.to_string() == REASON), "{decided:?}");
     assert!(node.kept.is_empty(), "another node has to have the decision first");
-    // The search begins anew: what is pending is selected once.
+    // The buffer is searched again: what is pending is selected once.
     node.ask("payment", None, at(4)).unwrap();
     node.tick(at(5));
     assert!(node.keeper.decided().is_empty());

@@ -16,15 +16,14 @@ use agent_runtime::server::{self, ReplyShares};
 use agent_runtime::shares::ShareError;
 use axum::Router;
 use axum::http::request::Parts;
-use hooks::tracing::OperatorRequest;
 use incidents::recorder::FindError;
+use otlp::Edge;
 use tokio::sync::Notify;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 use wire::control::MAX_MESSAGE_BYTES;
 use wire::id::{HookId, LmapId, MetricId, WorkerId};
-use wire::printable;
 use wire::proto::operators as proto;
 use wire::proto::operators::operators_server::{Operators, OperatorsServer};
 use wire::time::Nanos;
@@ -115,9 +114,13 @@ async fn unblocked<R: Send + 'static>(ask: impl FnOnce() -> R + Send + 'static) 
     tokio::task::spawn_blocking(ask).await.map_err(|_| Status::internal("the call ended without a reply"))
 }
 
-/// The status of a call about traces where all spans pass through.
-fn not_buffered() -> Status {
-    Status::failed_precondition("traces are not buffered: set otlp.traces.keep to tail")
+/// The status of a call about traces where all spans pass through, or where no `edge` takes any.
+fn not_buffered(edge: Option<&Edge>) -> Status {
+    let to_do = match edge {
+        Some(_) => "traces are not buffered: set otlp.traces.keep to tail",
+        None => "this node takes no spans: set otlp.upstream or otlp.watch_only, and otlp.traces.keep to tail",
+    };
+    Status::failed_precondition(to_do)
 }
 
 /// The incident that `asked` names.
@@ -411,8 +414,8 @@ impl Operators for OperatorsService {
     async fn paths(&self, request: Request<proto::PathsRequest>) -> Result<Response<proto::PathsReply>, Status> {
         allowed(&request)?;
         let edge = self.sources.edge.clone();
-        let paths = unblocked(move || edge.as_deref().and_then(paths::reply)).await?;
-        paths.map(Response::new).ok_or_else(not_buffered)
+        let paths = move || edge.as_deref().and_then(paths::reply).ok_or_else(|| not_buffered(edge.as_deref()));
+        unblocked(paths).await?.map(Response::new)
     }
 
     async fn sources(&self, request: Request<proto::SourcesRequest>) -> Result<Response<proto::SourcesReply>, Status> {
@@ -448,13 +451,8 @@ impl Operators for OperatorsService {
     async fn trigger(&self, request: Request<proto::TriggerRequest>) -> Result<Response<proto::TriggerReply>, Status> {
         let by = allowed(&request)?.by;
         let wanted = trigger::request(request.into_inner(), &by)?;
-        let (edge, asked) = (self.sources.edge.clone(), wanted.clone());
-        let look_back = unblocked(move || edge.and_then(|edge| edge.ask(&asked))).await?.ok_or_else(not_buffered)?;
-        let look_back = look_back.map_err(|error| trigger::status(&error))?;
-        self.node.counts.operator_triggers.one_more();
-        let OperatorRequest { service, operation, length, why, .. } = &wanted;
-        tracing::info!(%by, service, operation, %length, why = %printable::line(why), "operator asked for traces");
-        Ok(Response::new(trigger::reply(*length, look_back)))
+        let (node, edge) = (Arc::clone(&self.node), self.sources.edge.clone());
+        unblocked(move || trigger::ask(&node, edge.as_deref(), &wanted)).await?.map(Response::new)
     }
 
     async fn open_page(

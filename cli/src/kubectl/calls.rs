@@ -106,7 +106,8 @@ mod tests {
         assert_eq!(of("lmap a --delete"), Ok(vec!["lmap a --delete".to_owned()]));
         assert_eq!(of("trigger a --for 5m"), Ok(vec!["trigger a --for 5m".to_owned()]));
         for wrong in ["", "replay a.csv", "child", "host-agent"] {
-            assert!(of(wrong).unwrap_err().contains("top, trigger, undrain, watch, describe, traces, train"), "{wrong}");
+            let said = of(wrong).unwrap_err();
+            assert!(said.contains("top, trigger, undrain, watch, describe, traces, train"), "{wrong}");
         }
     }
 

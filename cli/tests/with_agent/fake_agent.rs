@@ -255,7 +255,7 @@ impl Operators for Replies {
         }
         // What it was asked for shows in what it says.
         let look_back_ms = 1_000 * (operation.len() + reason.len()) as u64;
-        Ok(Response::new(TriggerReply { for_ms, look_back_ms }))
+        Ok(Response::new(TriggerReply { for_ms, look_back_ms, unforwarded: false }))
     }
 
     async fn list(&self, _: Request<ListRequest>) -> ReplyResult<ListReply> {

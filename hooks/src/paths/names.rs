@@ -34,6 +34,7 @@ impl Default for NameLimits {
 struct Service {
     name: Box<str>,
     seen: Nanos,
+    has_spans: bool,
     operations: HashMap<Box<str>, OperationId>,
 }
 
@@ -42,6 +43,7 @@ struct Operation {
     service: ServiceId,
     name: Box<str>,
     seen: Nanos,
+    has_spans: bool,
 }
 
 /// Names ↔ ids. Ids are never reused: state about a forgotten operation can harm no other.
@@ -86,7 +88,7 @@ impl Names {
         }
         let id = ServiceId(self.next());
         self.services.insert(name.into(), id);
-        self.by_id.insert(id, Service { name: name.into(), seen: now, operations: HashMap::new() });
+        self.by_id.insert(id, Service { name: name.into(), seen: now, has_spans: false, operations: HashMap::new() });
         id
     }
 
@@ -94,6 +96,16 @@ impl Names {
     #[must_use]
     pub fn has_service(&self, name: &str) -> bool {
         self.services.contains_key(name)
+    }
+
+    /// Whether a span of this node has had the name of this service, and that of its `operation` if one is given, since
+    /// they are known. What only verdicts, configurations and other nodes name has none.
+    #[must_use]
+    pub fn has_spans(&self, service: &str, operation: Option<&str>) -> bool {
+        let Some(known) = self.services.get(service).and_then(|id| self.by_id.get(id)) else { return false };
+        let Some(operation) = operation else { return known.has_spans };
+        let operation = known.operations.get(operation).and_then(|id| self.operations.get(id));
+        operation.is_some_and(|operation| operation.has_spans)
     }
 
     /// Number of services, with [`OTHER`].
@@ -127,30 +139,38 @@ impl Names {
         let is_new = |known: &Service| 2 * known.operations.len() >= limit && !known.operations.contains_key(name);
         if self.by_id.get(&service).is_some_and(is_new) {
             self.others += 1;
-            return self.operation(service, OTHER, now);
+            return self.operation_id(service, OTHER, false, now);
         }
-        self.operation(service, name, now)
+        self.operation_id(service, name, false, now)
     }
 
-    /// The id of the operation `name` of `service`, seen at `now`. An unknown or forgotten service is [`OTHER`].
+    /// The id of the operation `name` of `service`, of which a span came at `now`. An unknown or forgotten service is
+    /// [`OTHER`].
     pub fn operation(&mut self, service: ServiceId, name: &str, now: Nanos) -> OperationId {
+        self.operation_id(service, name, true, now)
+    }
+
+    /// The id of the operation `name` of `service`, because a span of this node has it or for another reason.
+    fn operation_id(&mut self, service: ServiceId, name: &str, has_span: bool, now: Nanos) -> OperationId {
         let name = self.usable(name);
-        let Some(known) = self.by_id.get(&service) else {
+        let Some(known) = self.by_id.get_mut(&service) else {
             let other = self.service(OTHER, now);
-            return self.operation(other, name, now);
+            return self.operation_id(other, name, has_span, now);
         };
+        known.has_spans |= has_span;
         if let Some(&id) = known.operations.get(name) {
             if let Some(operation) = self.operations.get_mut(&id) {
                 operation.seen = operation.seen.max(now);
+                operation.has_spans |= has_span;
             }
             return id;
         }
         if name != OTHER && known.operations.len() >= self.limits.operations_per_service {
             self.others += 1;
-            return self.operation(service, OTHER, now);
+            return self.operation_id(service, OTHER, has_span, now);
         }
         let id = OperationId(self.next());
-        self.operations.insert(id, Operation { service, name: name.into(), seen: now });
+        self.operations.insert(id, Operation { service, name: name.into(), seen: now, has_spans: has_span });
         if let Some(known) = self.by_id.get_mut(&service) {
             known.operations.insert(name.into(), id);
         }
@@ -250,6 +270,28 @@ mod tests {
         assert_eq!(forgotten, ForgottenNames { services: vec![cart], operations: vec![add] });
         assert_eq!(names.operation_name(add), OTHER);
         assert_ne!(names.service("cart", Nanos::from_secs(4_000)), cart);
+    }
+
+    #[test]
+    fn a_name_has_spans_once_a_span_of_this_node_had_it_and_until_it_is_forgotten() {
+        let mut names = Names::new(NameLimits::default());
+        // A verdict, a configured frontend, and what another node says.
+        let cart = names.service("cart", Nanos(0));
+        let heard = names.heard_service("payment", Nanos(0));
+        names.heard_operation(heard, "Charge", Nanos(0));
+        names.heard_operation(cart, "AddItem", Nanos(0));
+        let known = [("cart", None), ("cart", Some("AddItem")), ("payment", None), ("payment", Some("Charge"))];
+        let has_spans = |names: &Names| known.map(|(service, operation)| names.has_spans(service, operation));
+        assert_eq!(has_spans(&names), [false; 4]);
+
+        names.operation(cart, "AddItem", Nanos(1));
+        names.operation(heard, "Refund", Nanos(1));
+
+        assert_eq!(has_spans(&names), [true, true, true, false]);
+        assert!(!names.has_spans("stock", None) && !names.has_spans("cart", Some("Refund")));
+        names.forget(Nanos::from_secs(3_700));
+        names.service("cart", Nanos::from_secs(3_700));
+        assert!(!names.has_spans("cart", None));
     }
 
     #[test]

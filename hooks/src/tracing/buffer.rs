@@ -234,8 +234,8 @@ impl TailBuffer {
     }
 
     /// Passes buffered traces to `seen` with the indexes of their spans, in no order, from `place` on (first 0), until
-    /// some `steps` places and spans were passed. Returns where to go on; `None`: these were the last ones. What arrives
-    /// between two calls may be passed or not. Cost: that of reading the spans' indexes, where `seen` does.
+    /// some `steps` places and spans were passed. Returns where to go on; `None`: these were the last ones. What
+    /// arrives between two calls may be passed or not. Cost: that of reading the spans' indexes, where `seen` does.
     pub(super) fn look_from(
         &self,
         place: usize,

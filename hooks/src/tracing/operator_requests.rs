@@ -2,7 +2,7 @@
 //!
 //! A request holds on this node only. What it selects is announced to the others as any other trace is.
 //!
-//! *Memory*: at most [`OperatorRequest::MAX`] requests, less than 1 KiB each.
+//! *Memory*: at most [`OperatorRequest::MAX`] requests of a tenant, less than 1 KiB each.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -24,6 +24,8 @@ const SHOWN_BYTES: usize = 128;
 pub struct OperatorRequest {
     /// Name of the service, as in its spans.
     pub service: String,
+    /// Its name without that of its tenant before it, where spans may have either of them; `None`: they may not.
+    pub short_name: Option<String>,
     /// Name of the only operation, as in its spans; `None`: all of them.
     pub operation: Option<String>,
     /// For how long from now on: [`SHORTEST`](Self::SHORTEST) to [`LONGEST`](Self::LONGEST).
@@ -67,11 +69,22 @@ pub enum OperatorRequestError {
     },
     /// As many requests as possible go on.
     #[error(
-        "{} requests for traces go on at this node, which is the most: the next one ends in {next}",
+        "{} requests for the traces of one tenant go on at this node, which is the most: the next one ends in {next}",
         OperatorRequest::MAX
     )]
     TooMany {
         /// The time until one ends.
+        next: Nanos,
+    },
+    /// As many requests go on as one who asks may have.
+    #[error(
+        "{} requests for traces by {by} go on, which is the most of one who asks: the next one ends in {next}",
+        OperatorRequest::MAX_BY_ONE
+    )]
+    TooManyByOne {
+        /// Who asks, as it is shown.
+        by: String,
+        /// The time until one of them ends.
         next: Nanos,
     },
 }
@@ -83,8 +96,16 @@ impl OperatorRequest {
     pub const LONGEST: Nanos = Nanos::from_secs(600);
     /// Most bytes of why.
     pub const WHY_BYTES: usize = 128;
-    /// Most requests that go on at a time.
+    /// Most requests that go on at a time, of each tenant.
     pub const MAX: usize = 8;
+    /// Most of them by one who asks: others have room beside whoever asks for much.
+    pub const MAX_BY_ONE: usize = Self::MAX / 2;
+
+    /// Who asks, as it is shown.
+    fn shown_by(&self) -> Box<str> {
+        let by = printable::line(&self.by);
+        by[..by.floor_char_boundary(BY_BYTES)].into()
+    }
 
     /// The reason of the traces that are kept for it. Who asks comes last, so that nobody can ask in another's name.
     fn reason(&self) -> Result<Reason, OperatorRequestError> {
@@ -96,32 +117,39 @@ impl OperatorRequest {
             why if why.len() <= Self::WHY_BYTES => why,
             why => return Err(OperatorRequestError::Why { bytes: why.len() }),
         };
-        let by = printable::line(&self.by);
-        let by = &by[..by.floor_char_boundary(BY_BYTES)];
-        Ok(Reason::Trigger { text: format!("{why}, by {by}").into() })
+        Ok(Reason::Trigger { text: format!("{why}, by {}", self.shown_by()).into() })
     }
 
-    /// Accepts it at `now`, where these names are known.
+    /// Whether spans of this node have one of its names, and the `operation` if one is given.
+    fn has_spans(&self, names: &Names, operation: Option<&str>) -> bool {
+        let short = self.short_name.as_deref();
+        names.has_spans(&self.service, operation) || short.is_some_and(|short| names.has_spans(short, operation))
+    }
+
+    /// Accepts it at `now`, where spans have these names.
     fn accept(&self, names: &Names, now: Nanos) -> Result<AcceptedRequest, OperatorRequestError> {
-        let Self { service, operation, length, .. } = self;
+        let Self { service, short_name, operation, length, .. } = self;
         if !(Self::SHORTEST..=Self::LONGEST).contains(length) {
             return Err(OperatorRequestError::Length { length: *length });
         }
-        if !names.has_service(service) {
+        if !self.has_spans(names, None) {
             return Err(OperatorRequestError::NoService(shown(service)));
         }
-        if let Some(operation) = operation {
-            let known = names.known_operation(service, operation).map(|known| names.operation_name(known));
-            if known != Some(operation.as_str()) {
-                let (service, operation) = (shown(service), shown(operation));
-                return Err(OperatorRequestError::NoOperation { service, operation });
-            }
+        if let Some(operation) = operation
+            && !self.has_spans(names, Some(operation))
+        {
+            let (service, operation) = (shown(service), shown(operation));
+            return Err(OperatorRequestError::NoOperation { service, operation });
         }
         Ok(AcceptedRequest {
             service: service.as_str().into(),
+            short_name: short_name.as_deref().map(Into::into),
             operation: operation.as_deref().map(Into::into),
             until: now.plus(*length),
+            by: self.shown_by(),
             reason: Arc::new(self.reason()?),
+            is_searched: false,
+            awaits_search: true,
         })
     }
 }
@@ -135,9 +163,33 @@ fn shown(name: &str) -> String {
 #[derive(Clone, Debug, PartialEq)]
 struct AcceptedRequest {
     service: Box<str>,
+    short_name: Option<Box<str>>,
     operation: Option<Box<str>>,
     until: Nanos,
+    by: Box<str>,
     reason: Arc<Reason>,
+    /// The pass through the buffer that goes on looks for it.
+    is_searched: bool,
+    /// The next pass does.
+    awaits_search: bool,
+}
+
+impl AcceptedRequest {
+    /// Whether it is about the same service and operation.
+    fn is_same(&self, other: &Self) -> bool {
+        (&self.service, &self.operation) == (&other.service, &other.operation)
+    }
+
+    /// Whether it has its place at `now`: its time is not over, or its traces are not all looked at.
+    fn goes_on(&self, now: Nanos) -> bool {
+        now < self.until || self.is_searched || self.awaits_search
+    }
+
+    /// Whether it asks for a span of this service and operation.
+    fn is_about<'a>(&self, service: &str, operation: impl Fn() -> &'a str) -> bool {
+        let is_named = *self.service == *service || self.short_name.as_deref() == Some(service);
+        is_named && self.operation.as_deref().is_none_or(|wanted| wanted == operation())
+    }
 }
 
 /// The requests that go on.
@@ -145,7 +197,8 @@ struct AcceptedRequest {
 pub(super) struct OperatorRequests(Vec<AcceptedRequest>);
 
 impl OperatorRequests {
-    /// Has `request` hold from `now` on. It takes the place of an earlier one about the same service and operation.
+    /// Has `request` hold from `now` on. It takes the place of an earlier one about the same service and operation. The
+    /// buffer is searched for it, unless it only shortens the earlier one.
     ///
     /// # Errors
     ///
@@ -156,31 +209,69 @@ impl OperatorRequests {
         names: &Names,
         now: Nanos,
     ) -> Result<(), OperatorRequestError> {
-        let accepted = request.accept(names, now)?;
-        self.0.retain(|known| now < known.until);
-        let is_same =
-            |known: &AcceptedRequest| known.service == accepted.service && known.operation == accepted.operation;
-        if let Some(place) = self.0.iter().position(is_same) {
-            self.0[place] = accepted;
+        let mut accepted = request.accept(names, now)?;
+        self.0.retain(|known| known.goes_on(now));
+        let place = self.0.iter().position(|known| known.is_same(&accepted));
+        self.check_room(place, &accepted.by, now)?;
+        let Some(earlier) = place.and_then(|place| self.0.get_mut(place)) else {
+            self.0.push(accepted);
             return Ok(());
-        }
-        if self.0.len() >= OperatorRequest::MAX {
-            let next = self.0.iter().filter_map(|known| known.until.since(now)).min().unwrap_or_default();
-            return Err(OperatorRequestError::TooMany { next });
-        }
-        self.0.push(accepted);
+        };
+        accepted.is_searched = earlier.is_searched;
+        accepted.awaits_search = earlier.awaits_search || earlier.until < accepted.until;
+        *earlier = accepted;
         Ok(())
     }
 
-    /// The reason that a trace has with a span of `service` and `operation` that is looked at at `now`; `None` if nobody
-    /// asks for it. O(1): at most [`OperatorRequest::MAX`] comparisons, none without a request.
-    pub(super) fn reason<'a>(&self, service: &str, operation: impl Fn() -> &'a str, now: Nanos) -> Option<Arc<Reason>> {
-        let is_of = |wanted: &str| wanted == operation();
-        let is_about = |request: &&AcceptedRequest| {
-            now < request.until && *request.service == *service && request.operation.as_deref().is_none_or(is_of)
-        };
-        self.0.iter().find(is_about).map(|request| Arc::clone(&request.reason))
+    /// Whether `by` may have one more at `now`, beside those that are not at `place`.
+    fn check_room(&self, place: Option<usize>, by: &str, now: Nanos) -> Result<(), OperatorRequestError> {
+        let others = || self.0.iter().enumerate().filter(move |(at, _)| Some(*at) != place).map(|(_, known)| known);
+        let by_one = || others().filter(move |known| *known.by == *by);
+        if by_one().count() >= OperatorRequest::MAX_BY_ONE {
+            return Err(OperatorRequestError::TooManyByOne { by: by.to_owned(), next: first_end(by_one(), now) });
+        }
+        if others().count() >= OperatorRequest::MAX {
+            return Err(OperatorRequestError::TooMany { next: first_end(others(), now) });
+        }
+        Ok(())
     }
+
+    /// The reason that a trace has with a span of `service` and `operation` that comes at `now`; `None` if nobody asks
+    /// for it. O(1): at most [`OperatorRequest::MAX`] comparisons, none without a request.
+    pub(super) fn reason<'a>(&self, service: &str, operation: impl Fn() -> &'a str, now: Nanos) -> Option<Arc<Reason>> {
+        let mut going_on = self.0.iter().filter(|request| now < request.until);
+        going_on.find(|request| request.is_about(service, &operation)).map(|request| Arc::clone(&request.reason))
+    }
+
+    /// Like [`reason`](Self::reason), for what the pass through the buffer looks at: a trace that arrived at `arrived`,
+    /// before the request's time was over, whenever it is looked at.
+    pub(super) fn reason_in_pass<'a>(
+        &self,
+        service: &str,
+        operation: impl Fn() -> &'a str,
+        arrived: Nanos,
+    ) -> Option<Arc<Reason>> {
+        let mut searched = self.0.iter().filter(|request| request.is_searched && arrived < request.until);
+        searched.find(|request| request.is_about(service, &operation)).map(|request| Arc::clone(&request.reason))
+    }
+
+    /// Begins a pass through the buffer, for all requests that wait for one. `false`: none does.
+    pub(super) fn begin_pass(&mut self) -> bool {
+        for request in &mut self.0 {
+            request.is_searched = core::mem::take(&mut request.awaits_search);
+        }
+        self.0.iter().any(|request| request.is_searched)
+    }
+
+    /// The pass has come to the end of the buffer.
+    pub(super) fn end_pass(&mut self) {
+        self.0.iter_mut().for_each(|request| request.is_searched = false);
+    }
+}
+
+/// The time from `now` until the first of `requests` ends.
+fn first_end<'a>(requests: impl Iterator<Item = &'a AcceptedRequest>, now: Nanos) -> Nanos {
+    requests.filter_map(|request| request.until.since(now)).min().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -201,6 +292,7 @@ mod tests {
     fn request(service: &str, seconds: u64) -> OperatorRequest {
         OperatorRequest {
             service: service.to_owned(),
+            short_name: None,
             operation: None,
             length: Nanos::from_secs(seconds),
             why: String::new(),
@@ -228,6 +320,62 @@ mod tests {
         let of_one = OperatorRequest { operation: Some("get".to_owned()), ..request("b", 30) };
         requests.insert(&of_one, &names, Nanos::from_secs(20)).unwrap();
         assert!(text(&requests, "b", "get", 20).is_some() && text(&requests, "b", "put", 20).is_none());
+    }
+
+    #[test]
+    fn spans_may_have_the_short_name_or_the_whole_one_and_one_of_them_has_to_be_known() {
+        let (mut requests, names) = (OperatorRequests::default(), names());
+        let either = |service: &str, short: &str| OperatorRequest {
+            short_name: Some(short.to_owned()),
+            operation: Some("get".to_owned()),
+            ..request(service, 30)
+        };
+
+        requests.insert(&either("default/a", "a"), &names, Nanos::ZERO).unwrap();
+        requests.insert(&either("b", "default/b"), &names, Nanos::ZERO).unwrap();
+        let neither = requests.insert(&either("default/z", "z"), &names, Nanos::ZERO);
+
+        assert_eq!(neither, Err(OperatorRequestError::NoService("default/z".to_owned())));
+        for service in ["a", "default/a", "b", "default/b"] {
+            assert!(text(&requests, service, "get", 1).is_some(), "{service}");
+            assert!(text(&requests, service, "put", 1).is_none(), "{service}");
+        }
+        assert_eq!(text(&requests, "a", "get", 1).unwrap(), "asked for: 30 s of default/a, by user 7");
+    }
+
+    #[test]
+    fn a_pass_through_the_buffer_is_for_what_waits_for_it_and_ends_before_the_next_one() {
+        let (mut requests, names) = (OperatorRequests::default(), names());
+        let ask = |requests: &mut OperatorRequests, service: &str, seconds: u64, second: u64| {
+            requests.insert(&request(service, seconds), &names, Nanos::from_secs(second)).unwrap();
+        };
+        let found = |requests: &OperatorRequests, service: &str, arrived: u64| {
+            requests.reason_in_pass(service, || "get", Nanos::from_secs(arrived)).is_some()
+        };
+        assert!(!requests.begin_pass(), "nobody asks");
+
+        ask(&mut requests, "a", 1, 10);
+        assert!(!found(&requests, "a", 9));
+        assert!(requests.begin_pass());
+        // What arrived before its time was over, whenever that is looked at.
+        assert!(found(&requests, "a", 10) && !found(&requests, "a", 11) && !found(&requests, "b", 10));
+        ask(&mut requests, "b", 30, 20);
+        assert!(found(&requests, "a", 9) && !found(&requests, "b", 9), "b waits for the next pass");
+        requests.end_pass();
+        assert!(requests.begin_pass());
+        assert!(!found(&requests, "a", 9) && found(&requests, "b", 9));
+        requests.end_pass();
+
+        assert!(!requests.begin_pass());
+        ask(&mut requests, "b", 5, 21);
+        assert!(!requests.begin_pass(), "it is only shortened");
+        ask(&mut requests, "b", 60, 22);
+        assert!(requests.begin_pass());
+        // Longer while it is searched for: this pass goes on for it, and another one follows.
+        ask(&mut requests, "b", 120, 22);
+        assert!(found(&requests, "b", 9));
+        requests.end_pass();
+        assert!(requests.begin_pass());
     }
 
     #[test]
@@ -263,13 +411,32 @@ mod tests {
         assert!(refused(&request(&"z".repeat(1 << 16), 30), 0).len() < 300, "it is cut");
         let other = OperatorRequest { operation: Some("put".to_owned()), ..request("a", 30) };
         assert!(refused(&other, 0).starts_with("no span put of a has come"));
+    }
 
-        for service in 'a'..='h' {
-            requests.insert(&request(&service.to_string(), 30), &names, Nanos::from_secs(10)).unwrap();
+    #[test]
+    fn eight_requests_go_on_and_four_by_one_who_asks() {
+        let (mut requests, names) = (OperatorRequests::default(), names());
+        let mut ask = |service: char, by: &str, seconds: u64, second: u64| {
+            let request = OperatorRequest { by: by.to_owned(), ..request(&service.to_string(), seconds) };
+            let asked = requests.insert(&request, &names, Nanos::from_secs(second));
+            // All that is buffered is looked at.
+            requests.begin_pass();
+            requests.end_pass();
+            asked
+        };
+
+        for service in 'a'..='d' {
+            ask(service, "user 7", 30, 10).unwrap();
         }
-        let more = requests.insert(&request("i", 30), &names, Nanos::from_secs(15));
-        assert_eq!(more, Err(OperatorRequestError::TooMany { next: Nanos::from_secs(25) }));
-        assert_eq!(requests.insert(&request("h", 60), &names, Nanos::from_secs(15)), Ok(()), "it is known");
-        assert_eq!(requests.insert(&request("i", 30), &names, Nanos::from_secs(40)), Ok(()), "others have ended");
+        let (by, next) = ("user 7".to_owned(), Nanos::from_secs(25));
+        assert_eq!(ask('e', "user 7", 30, 15), Err(OperatorRequestError::TooManyByOne { by, next }));
+        for service in 'e'..='h' {
+            ask(service, "user 8", 30, 10).unwrap();
+        }
+        assert_eq!(ask('i', "user 9", 30, 15), Err(OperatorRequestError::TooMany { next }));
+        assert!(ask('a', "user 8", 60, 15).is_err(), "nor in the place of another's");
+        assert_eq!(ask('h', "user 8", 60, 15), Ok(()), "it is known");
+        assert_eq!(ask('h', "user 9", 60, 15), Ok(()), "the place is another's then");
+        assert_eq!(ask('i', "user 7", 30, 40), Ok(()), "others have ended");
     }
 }

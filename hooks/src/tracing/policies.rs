@@ -56,7 +56,8 @@ impl Selection {
 pub struct Policies {
     switches: Switches,
     services: Arc<ServicePolicies>,
-    requests: OperatorRequests,
+    /// What operators ask for.
+    pub(super) requests: OperatorRequests,
     budget: Budget,
     granted: [Tally; Policy::ALL.len()],
     yielded: [u64; Policy::ALL.len()],
@@ -167,22 +168,13 @@ impl Policies {
             let text = text[..text.floor_char_boundary(TEXT_BYTES)].into();
             return Some(Selection::own(Reason::Trigger { text }));
         }
-        if let Some(reason) = self.operator_reason((name, index.operation), catalog, now)
+        let operation = || catalog.names.operation_name(index.operation);
+        if let Some(reason) = self.requests.reason(name, operation, now)
             && let Some(selection) = self.select_for_operator(reason, waiting, now)
         {
             return Some(selection);
         }
         self.share(name, span, waiting, now)
-    }
-
-    /// The reason that a trace has with a span of this service and operation, if an operator asks for it.
-    pub(super) fn operator_reason(
-        &self,
-        (service, operation): (&str, OperationId),
-        catalog: &ServiceCatalog<'_>,
-        now: Nanos,
-    ) -> Option<Arc<Reason>> {
-        self.requests.reason(service, || catalog.names.operation_name(operation), now)
     }
 
     /// Selects a trace that an operator asks for, if it can be whole here and there is budget.

@@ -25,7 +25,7 @@ const QUEUED: usize = 2;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WatchedMetricsConfig {
-    /// Whether they are looked at. They are forwarded either way.
+    /// Whether they are looked at. An upstream gets them either way.
     pub watch: bool,
     /// Names of metrics that may be watched, with `*`. Empty: all.
     pub allow: Vec<String>,

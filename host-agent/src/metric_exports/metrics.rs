@@ -30,7 +30,7 @@ impl Collector for ExportMetrics {
         counter(e, "otlp_exports", "Exports of OTLP metrics that were looked at, of each replica.", exports)?;
         let mut family = e.encode_descriptor(
             "discarded_otlp_points",
-            "Points of OTLP metrics that are not watched, by reason. They are forwarded.",
+            "Points of OTLP metrics that are not watched, by reason.",
             None,
             MetricType::Counter,
         )?;
@@ -40,9 +40,9 @@ impl Collector for ExportMetrics {
         }
         let help = "Resources with OTLP metrics that are not watched: too many replicas, or a name that none may have.";
         counter(e, "refused_otlp_exports", help, counts.refused.get())?;
-        let help = "Requests with OTLP metrics that are forwarded and not watched: too many wait.";
+        let help = "Requests with OTLP metrics that are not watched: too many wait.";
         counter(e, "unwatched_otlp_metrics", help, of_edge.unwatched_metrics.get())?;
-        let help = "Resources with OTLP metrics whose sender may not use their service's name: forwarded, not watched.";
+        let help = "Resources with OTLP metrics whose sender may not use their service's name: they are not watched.";
         counter(e, "unverified_otlp_metrics", help, of_edge.unverified_metrics.get())?;
         let (exporters, series, watched) = {
             let services = &self.exports.state().services;

@@ -59,7 +59,7 @@ pub(super) fn encode(edge: &Edge, encoder: &mut DescriptorEncoder) -> fmt::Resul
     counter(encoder, "refused_otlp_handshakes", help, counts.refused_handshakes.get())?;
     let help = "Failed accepts on the OTLP ports.";
     counter(encoder, "otlp_accept_errors", help, counts.accept_errors.get())?;
-    let help = "Spans whose sender may not use their service's name: forwarded, and not counted as its own.";
+    let help = "Spans whose sender may not use their service's name: they do not count as its own.";
     counter(encoder, "unverified_spans", help, counts.unverified_spans.get())?;
     let help = "Log records whose sender may not use their service's name: sampled as nobody's.";
     counter(encoder, "unverified_logs", help, counts.unverified_logs.get())?;
@@ -106,7 +106,7 @@ fn encode_outgoing(counts: &Counts, encoder: &mut DescriptorEncoder) -> fmt::Res
     });
     counters(encoder, ("lost_otlp_requests", "Accepted OTLP requests that did not reach the upstream."), lost)?;
     let unforwarded = per_signal(counts, |counts| &counts.unforwarded);
-    let help = "Spans, metrics and log records that were watched and passed on to nobody (otlp.watch_only).";
+    let help = "Spans, metrics and log records that were accepted and passed on to nobody (otlp.watch_only).";
     counters(encoder, ("unforwarded_otlp_items", help), unforwarded)
 }
 

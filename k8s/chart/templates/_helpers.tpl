@@ -101,13 +101,14 @@ readinessProbe:
 {{- end }}
 
 {{/*
-What becomes of OTLP: "forward", "watch", or nothing. An upstream in hostAgent.config has no ports. A port on the node's
-own network may be a Collector's: without an upstream it takes a word.
+What becomes of OTLP: "forward", "watch", or nothing. An upstream in hostAgent.config has no ports. Without an upstream it
+takes a word (hostPort) where the agent does not know whose pod an address is, which could say any name, and on the node's
+own network, where the port may be a Collector's.
 */}}
 {{- define "uview.otlp" -}}
 {{- $own := (.Values.hostAgent.config.otlp | default dict).upstream }}
 {{- if .Values.otlp.upstream }}forward
-{{- else if and .Values.otlp.watchOnly (not $own) (or .Values.otlp.hostPort (not .Values.hostAgent.dpu.enabled)) }}watch
+{{- else if and .Values.otlp.watchOnly (not $own) (or .Values.otlp.hostPort (and .Values.pods.enabled (not .Values.hostAgent.dpu.enabled))) }}watch
 {{- end }}
 {{- end }}
 
@@ -118,14 +119,22 @@ own network may be a Collector's: without an upstream it takes a word.
 {{- end }}
 {{- end }}
 
+{{/* Whether a Service may lead to the agent of the sender's own node: before Kubernetes 1.22 it would be any node's. */}}
+{{- define "uview.otlpService" -}}
+{{- if semverCompare ">=1.22-0" .Capabilities.KubeVersion.Version }}true{{ end }}
+{{- end }}
+
 {{/* What a workload's container needs to send its OTLP to the agent of its node. */}}
 {{- define "uview.otlpVariable" }}
-{{- "    env:" }}
 {{- if include "uview.otlpHostPort" . }}
+{{- "    env:" }}
       - {name: HOST_IP, valueFrom: {fieldRef: {fieldPath: status.hostIP}}}
       - {name: OTEL_EXPORTER_OTLP_ENDPOINT, value: "http://$(HOST_IP):4317"}
-{{- else }}
+{{- else if include "uview.otlpService" . }}
+{{- "    env:" }}
       - {name: OTEL_EXPORTER_OTLP_ENDPOINT, value: "http://{{ include "uview.fullname" . }}-otlp.{{ .Release.Namespace }}:4317"}
+{{- else }}
+{{- "    --set otlp.hostPort=true: before Kubernetes 1.22 no Service leads to the agent of the sender's own node" }}
 {{- end }}
 {{- end }}
 
@@ -145,10 +154,12 @@ own network may be a Collector's: without an upstream it takes a word.
 {{- $mode := include "uview.otlp" . }}
 {{- if $mode }}
 {{- $traces := dict "keep" .Values.otlp.keep "memory_bytes" 134217728 }}
+{{- /* A log record that is neither kept nor passed on would be looked at by nobody. */}}
+{{- $logs := ternary "tail" .Values.otlp.logs (and (eq $mode "watch") (eq .Values.otlp.keep "tail")) }}
 {{- with .Values.hostAgent.peers }}
 {{- if .enabled }}{{ $_ := set $traces "order_key" .orderKey }}{{ end }}
 {{- end }}
-{{- $otlp := dict "listen_grpc" "0.0.0.0:4317" "listen_http" "0.0.0.0:4318" "receive_memory_bytes" 33554432 "queue_bytes" 33554432 "traces" $traces "logs" (dict "keep" .Values.otlp.logs "memory_bytes" 33554432) }}
+{{- $otlp := dict "listen_grpc" "0.0.0.0:4317" "listen_http" "0.0.0.0:4318" "receive_memory_bytes" 33554432 "queue_bytes" 33554432 "traces" $traces "logs" (dict "keep" $logs "memory_bytes" 33554432) }}
 {{- if eq $mode "forward" }}{{ $_ := set $otlp "upstream" .Values.otlp.upstream }}{{ else }}{{ $_ := set $otlp "watch_only" true }}{{ end }}
 {{- $_ := set $config "otlp" $otlp }}
 {{- end }}
@@ -166,7 +177,7 @@ own network may be a Collector's: without an upstream it takes a word.
 {{- end }}
 {{- with .Values.hostAgent.peers }}
 {{- if .enabled }}
-{{- if not $.Values.otlp.upstream }}{{ fail "hostAgent.peers needs otlp.upstream: without it agents see no spans, and gossip with nobody" }}{{ end }}
+{{- if not $mode }}{{ fail "hostAgent.peers needs otlp.upstream or otlp.watchOnly: where OTLP is off agents see no spans, and gossip with nobody" }}{{ end }}
 {{- if not .orderKey }}{{ fail "hostAgent.peers.orderKey: 32 hexadecimal digits, the same on all nodes: openssl rand -hex 16" }}{{ end }}
 {{- if eq (empty .issuer.name) (empty .nodeDir) }}{{ fail "hostAgent.peers: either issuer.name, from which the CSI driver of cert-manager gets certificates, or nodeDir, where each node has its own" }}{{ end }}
 {{- $own := dict "certificate" "/etc/uview-peers-tls/tls.crt" "key" "/etc/uview-peers-tls/tls.key" }}

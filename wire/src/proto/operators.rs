@@ -1177,6 +1177,9 @@ pub struct TriggerReply {
     /// How far back traces are buffered.
     #[prost(uint64, tag = "2")]
     pub look_back_ms: u64,
+    /// Kept traces are passed on to nobody (`otlp.watch_only`): they are on the page until newer ones take their place.
+    #[prost(bool, tag = "3")]
+    pub unforwarded: bool,
 }
 /// Generated client implementations.
 #[cfg(feature = "grpc")]
@@ -1569,10 +1572,10 @@ pub mod operators_client {
             self.inner.unary(req, path, codec).await
         }
         /// Keeps the traces through a service on this node, for a time, as far as the budget goes: those that are buffered,
-        /// and later ones. Who asks, and why, is the reason in their root spans. The same service and operation again takes the
-        /// place of the earlier request. NOT_FOUND if no span of them has come within an hour, OUT_OF_RANGE for less than a
-        /// second and more than ten minutes, RESOURCE_EXHAUSTED if eight requests go on, FAILED_PRECONDITION unless traces are
-        /// buffered.
+        /// and later ones. Who asks, and why, is the reason in their root spans. The same service and operation again takes
+        /// the place of the earlier request. NOT_FOUND if no span of them has come to this node within an hour, OUT_OF_RANGE
+        /// for less than a second and more than ten minutes, RESOURCE_EXHAUSTED if eight requests about services of one tenant
+        /// go on, or four of whoever asks, FAILED_PRECONDITION unless traces are buffered.
         pub async fn trigger(
             &mut self,
             request: impl tonic::IntoRequest<super::TriggerRequest>,
@@ -1720,10 +1723,10 @@ pub mod operators_server {
             request: tonic::Request<super::IncidentRequest>,
         ) -> std::result::Result<tonic::Response<super::IncidentReply>, tonic::Status>;
         /// Keeps the traces through a service on this node, for a time, as far as the budget goes: those that are buffered,
-        /// and later ones. Who asks, and why, is the reason in their root spans. The same service and operation again takes the
-        /// place of the earlier request. NOT_FOUND if no span of them has come within an hour, OUT_OF_RANGE for less than a
-        /// second and more than ten minutes, RESOURCE_EXHAUSTED if eight requests go on, FAILED_PRECONDITION unless traces are
-        /// buffered.
+        /// and later ones. Who asks, and why, is the reason in their root spans. The same service and operation again takes
+        /// the place of the earlier request. NOT_FOUND if no span of them has come to this node within an hour, OUT_OF_RANGE
+        /// for less than a second and more than ten minutes, RESOURCE_EXHAUSTED if eight requests about services of one tenant
+        /// go on, or four of whoever asks, FAILED_PRECONDITION unless traces are buffered.
         async fn trigger(
             &self,
             request: tonic::Request<super::TriggerRequest>,

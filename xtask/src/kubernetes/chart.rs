@@ -128,7 +128,7 @@ fn refused(helm: &Path) -> Result<()> {
         "hostAgent.operatorsApi.enabled=true,hostAgent.operatorsApi.secretName=tls,hostAgent.operatorsApi.audience=",
         "csi.enabled=true,csi.kubeletDir=kubelet",
         // Gossip without spans, without an order that all nodes have, and without certificates, or with two of them.
-        &gossip("issuer.name=peers").replace(UPSTREAM, "otlp.upstream=null"),
+        &gossip("issuer.name=peers").replace(UPSTREAM, "otlp.upstream=null,otlp.watchOnly=false"),
         &gossip("issuer.name=peers").replace(ORDER, "hostAgent.peers.orderKey="),
         &gossip("issuer.name=peers").replace(ORDER, "hostAgent.peers.orderKey=abc"),
         &gossip("nodeDir="),
@@ -148,12 +148,20 @@ fn refused(helm: &Path) -> Result<()> {
 /// it is passed on, and where that is said.
 fn otlp(helm: &Path) -> Result<()> {
     let (on, on_node, service) = ("containerPort: 4317", "hostPort: 4317", "name: uview-otlp");
-    let (watched, forwarded) = ("watch_only: true", "upstream:");
-    let cases: [(&str, &[&str], &[&str]); 7] = [
-        ("otlp.keep=tail", &[watched, on, service], &[on_node, forwarded]),
+    let (watched, forwarded, gossips) = ("watch_only: true", "upstream:", "coherence:");
+    // Log records are chosen where they go nowhere and traces are chosen: else nobody would look at them.
+    let (all_logs, some_logs) = ("logs:\n        keep: all", "logs:\n        keep: tail");
+    let watching_peers = gossip("issuer.name=peers").replace(UPSTREAM, "otlp.upstream=null");
+    let cases: [(&str, &[&str], &[&str]); 11] = [
+        ("otlp.keep=tail", &[watched, on, service, some_logs], &[on_node, forwarded]),
+        ("otlp.keep=all", &[watched, on, service, all_logs], &[on_node, forwarded]),
         ("otlp.hostPort=true", &[watched, on_node, service], &[forwarded]),
+        // Nobody knows whose pod an address is: that takes a word.
+        ("pods.enabled=false", &[], &[watched, on, service]),
+        ("pods.enabled=false,otlp.hostPort=true", &[watched, on_node, service], &[forwarded]),
+        (watching_peers.as_str(), &[watched, gossips, service], &[forwarded]),
         ("otlp.watchOnly=false", &[], &[watched, on, service]),
-        ("otlp.upstream.endpoint=http://c:4317", &[forwarded, on_node, service], &[watched]),
+        ("otlp.upstream.endpoint=http://c:4317", &[forwarded, on_node, service, all_logs], &[watched]),
         ("otlp.upstream.endpoint=http://c:4317,otlp.hostPort=false", &[forwarded, on, service], &[on_node, watched]),
         // On the node's own network every port is one of the node.
         ("hostAgent.dpu.enabled=true,hostAgent.dpu.secretName=tls", &[], &[watched, on, service]),
@@ -169,6 +177,8 @@ fn otlp(helm: &Path) -> Result<()> {
             ensure!(!rendered.contains(text), "{set}: the chart renders `{text}`");
         }
     }
+    let before = render(helm, &["--kube-version".as_ref(), "1.21.0".as_ref()])?;
+    ensure!(before.contains(watched) && !before.contains(service), "1.21: a Service leads to any node's agent");
     Ok(())
 }
 

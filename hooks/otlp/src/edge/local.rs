@@ -46,20 +46,18 @@ impl Edge {
         granted
     }
 
-    /// An operator asks for the traces through a service, which is named as detectors name it, or as its tenant does
-    /// behind the tenant's name. Returns how far back they are buffered; `None` where all spans pass through.
+    /// An operator asks for the traces through a service, which is named as detectors name it: where its tenant's name
+    /// stands before its own, spans may have it with or without that. Returns how far back they are buffered; `None`
+    /// where all spans pass through.
     ///
     /// # Errors
     ///
     /// [`OperatorRequestError`]; then nothing has changed.
     pub fn ask(&self, request: &OperatorRequest) -> Option<Result<LookBack, OperatorRequestError>> {
         let (tenant, service) = self.tenants.owner_of(&request.service);
-        let of_tenant = OperatorRequest { service: service.to_owned(), ..request.clone() };
+        let short_name = Some(service).filter(|short| *short != request.service).map(str::to_owned);
+        let named = OperatorRequest { short_name, ..request.clone() };
         let (mut tail, now) = (self.tail(tenant)?, self.clock.timestamp());
-        Some(match tail.ask(&of_tenant, now) {
-            // Where a name was replaced, spans have the whole of it.
-            Err(OperatorRequestError::NoService(_)) => tail.ask(request, now),
-            asked => asked,
-        })
+        Some(tail.ask(&named, now))
     }
 }

@@ -26,7 +26,8 @@ fn request_at(at: u64, service: &str, severity: i32) -> ExportLogsServiceRequest
     request
 }
 
-fn finding(at: u64, service: &str) -> Finding<'_> {
+/// An alarm of `service` at this time, in nanoseconds since 1970.
+pub fn finding(at: u64, service: &str) -> Finding<'_> {
     let at = UnixNanos(at);
     Finding {
         service,

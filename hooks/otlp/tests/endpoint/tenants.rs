@@ -17,6 +17,7 @@ use prost::Message as _;
 
 use crate::client::{WAIT, logs, post, span, traces};
 use crate::idle::{answered, refused};
+use crate::logs::finding;
 use crate::upstream::{TestBody, Upstream};
 use crate::{settings, spans, start, tail};
 use support::otlp::text;
@@ -167,24 +168,41 @@ async fn an_operator_asks_for_a_service_of_one_tenant_by_the_name_that_detectors
     let upstream = Upstream::start().await;
     let settings = Settings { tail: Some(tail()), tenants: table(), ..settings(upstream.address, Protocol::Http) };
     let (running, address) = start(&settings).await;
-    for (number, peer, service) in [(1, BANK, "payment"), (2, TOYS, "payment"), (3, TOYS, "shop"), (4, BANK, "shop")] {
+    let sent = [
+        (1, BANK, "payment"),
+        (2, TOYS, "payment"),
+        (3, TOYS, "shop"),
+        (4, BANK, "shop"),
+        // As of a namespace that is called so.
+        (5, "127.0.0.1", "default/checkout"),
+        (6, "127.0.0.1", "catalog"),
+    ];
+    for (number, peer, service) in sent {
         let request = traces(service, vec![numbered(number, false)]).encode_to_vec();
         assert_eq!(send(peer, address, "/v1/traces", request).await, 200);
     }
     let ask = |service: &str| {
         let (service, by) = (service.to_owned(), "user 7".to_owned());
-        let length = Nanos::from_secs(60);
-        running.edge().ask(&OperatorRequest { service, operation: None, length, why: String::new(), by }).unwrap()
+        let (length, why) = (Nanos::from_secs(60), String::new());
+        let request = OperatorRequest { service, short_name: None, operation: None, length, why, by };
+        running.edge().ask(&request).unwrap()
     };
+    // An alarm has both names of a service known. It is of 1970, and keeps nothing.
+    for service in ["toys/payment", "toys/shop", "default/checkout", "shop"] {
+        running.edge().verdict(finding(1, service));
+    }
 
     assert_eq!(ask("shop"), Err(OperatorRequestError::NoService("shop".to_owned())), "nobody's but tenants'");
-    // A name that was replaced, and one that is the tenant's own.
-    ask("toys/payment").unwrap();
-    ask("toys/shop").unwrap();
+    assert!(ask("default/shop").is_err() && ask("toys/catalog").is_err(), "of no span");
+    // A name that was replaced, one that is the tenant's own, and names with that of the first tenant before them: of
+    // spans that have it, and of such that do not.
+    for service in ["toys/payment", "toys/shop", "default/checkout", "default/catalog"] {
+        ask(service).unwrap();
+    }
 
-    let kept = WAIT.until_async("both", async || Some(came(&upstream)).filter(|came| came.len() == 2)).await;
-    let ids: Vec<_> = kept.iter().map(|(_, id)| id[15]).collect();
-    assert!(ids.contains(&2) && ids.contains(&3), "{kept:?}");
+    let kept = WAIT.until_async("all of them", async || Some(came(&upstream)).filter(|came| came.len() == 4)).await;
+    let ids: BTreeSet<_> = kept.iter().map(|(_, id)| id[15]).collect();
+    assert_eq!(ids, BTreeSet::from([2, 3, 5, 6]), "{kept:?}");
     assert_eq!(running.edge().with_tail_of(1, |tail, _| tail.policies().operator_traces()), Some(0));
 }
 
