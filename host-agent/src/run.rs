@@ -195,7 +195,7 @@ pub async fn run_from(
     let telemetry = telemetry.start(&config, &threads, &node, otlp_listeners, servers).await?;
     let edge = sampling_edge(&telemetry, objects.as_deref());
     let older = older_scores(&config, clock, &mut live)?;
-    live.headers.upstream = edge.as_deref().map(|edge| edge.upstream_headers().clone());
+    live.headers.upstream = edge.as_deref().and_then(Edge::upstream_headers).cloned();
     let records = Records::start(&config, edge.as_ref(), (pods.clone(), clock), &node, threads.handle())?;
     let remotes = monitors.iter().map(|(remote, _)| Arc::clone(remote)).collect();
     let targets = prometheus::start(plans, pods.as_ref(), &node, threads.handle(), live.senders.clone());

@@ -217,9 +217,10 @@ impl Edge {
         self.span_metrics().map(|span_metrics| span_metrics.covered_period(at, interval))
     }
 
-    /// The headers of requests to the upstream, which may be replaced: those that begin later have the new ones.
-    pub const fn upstream_headers(&self) -> &LiveHeaders {
-        self.upstream.headers()
+    /// The headers of requests to the upstream, which may be replaced: those that begin later have the new ones. `None`
+    /// without an upstream.
+    pub fn upstream_headers(&self) -> Option<&LiveHeaders> {
+        self.upstream.as_ref().map(Upstream::headers)
     }
 
     /// Bytes of `signal` queued for the upstream or in flight.

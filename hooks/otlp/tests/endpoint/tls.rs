@@ -321,7 +321,7 @@ async fn configured_headers_that_are_replaced_go_with_later_requests_of_either_p
             came(path, "shop").await;
         }
 
-        for headers in [running.edge().upstream_headers(), exporter.headers()] {
+        for headers in [running.edge().upstream_headers().unwrap(), exporter.headers()] {
             assert!(headers.renewal(&[("x-tenant".to_owned(), "bank".to_owned())]).unwrap().take(), "{protocol:?}");
         }
         send().await;
