@@ -27,7 +27,6 @@ pub(crate) use configured::{ConfiguredTargets, TargetRenewal};
 pub(crate) use metrics::TargetMetrics;
 pub(crate) use plan::TargetPlan;
 pub(crate) use targets::Targets;
-pub(crate) use view::TargetView;
 
 /// Starts a task for each of `plans` on `threads`, and one for each endpoint of `pods`, until `node` drains. By `rules`
 /// names belong to services; whose a pod is, the API server says.

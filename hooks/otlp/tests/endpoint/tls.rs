@@ -301,7 +301,7 @@ async fn configured_headers_that_are_replaced_go_with_later_requests_of_either_p
         let upstream = Upstream::start().await;
         let settings = settings(upstream.address, protocol);
         let (running, address) = start(&settings).await;
-        let exporter = otlp::MetricsExporter::new(&settings.upstream).unwrap();
+        let exporter = otlp::MetricsExporter::new(settings.upstream.as_ref().unwrap()).unwrap();
         let came = async |path: &'static str, tenant: &'static str| {
             WAIT.until_async(tenant, async || {
                 upstream.seen().iter().any(|seen| seen.path == path && seen.tenant.as_deref() == Some(tenant))
