@@ -54,9 +54,10 @@ pub(crate) fn start(
     let _entered = threads.enter();
     let running = otlp::start(settings, listeners)?;
     let waits = settings.tail.is_some();
-    match &settings.upstream {
-        Some(to) => tracing::info!(upstream = to.endpoint, buffers_traces = waits, "OTLP endpoint started"),
-        None => tracing::info!(buffers_traces = waits, "OTLP endpoint started; otlp.watch_only: {WATCH_ONLY}"),
+    if let Some(to) = &settings.upstream {
+        tracing::info!(upstream = to.endpoint, buffers_traces = waits, "OTLP endpoint started");
+    } else {
+        tracing::info!(buffers_traces = waits, "OTLP endpoint started; otlp.watch_only: {WATCH_ONLY}");
     }
     if let Some(derived) = settings.span_metrics {
         tokio::spawn(span_metrics::run(Arc::clone(running.edge()), Arc::clone(node), derived, (interval, destination)));

@@ -22,7 +22,6 @@
 
 use crate::column::{Column, ColumnKind};
 use crate::groups::{Groups, MAX_GROUPS};
-use crate::verdict::MAX_COLUMNS;
 
 /// Most rows that make a longer one.
 pub(crate) const MAX_ROWS: usize = 1_000;
@@ -31,7 +30,6 @@ const MOST: f64 = 8.0;
 /// The time constant of slow averages, in longer rows: two minutes where such a row is a second. With half of it, of 20
 /// faults that ten requests of a row hide one would be found 45 rows later, and one not at all (computed).
 const HOME: f64 = 120.0;
-const _: () = assert!(MAX_COLUMNS <= 1 + u16::MAX as usize, "an index of a column has 16 bits");
 
 /// The averages of columns over the last rows, and the limits of their groups.
 #[derive(Clone, Debug, Default)]

@@ -6,6 +6,7 @@ use thiserror::Error;
 
 /// Maximum number of columns.
 pub(crate) const MAX_COLUMNS: usize = 65_536;
+const _: () = assert!(MAX_COLUMNS <= 1 + u16::MAX as usize, "an index of a column has 16 bits, in longer rows");
 
 /// Why a detector cannot be created.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]

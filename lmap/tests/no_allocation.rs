@@ -28,7 +28,7 @@ struct RunCounts {
 /// 6,000 rows of 40 columns, with jobs that take twelve rows.
 fn run(columns: Vec<Column>, settings: Settings) -> (RunCounts, Detector) {
     let has_pool = columns[20].pool;
-    let mut detector = Detector::new(columns, settings, 5).unwrap();
+    let mut detector = Detector::new(columns, settings, 5).expect("these settings are possible");
     let (mut row, mut state, mut reasons, mut shares) =
         (vec![0.0; 40], 1, Vec::with_capacity(8), Vec::with_capacity(8));
     let (mut columns, mut all) = (Vec::with_capacity(40), (Vec::with_capacity(8), Vec::with_capacity(8)));
@@ -52,7 +52,7 @@ fn run(columns: Vec<Column>, settings: Settings) -> (RunCounts, Detector) {
         if t % 500 == 0 {
             detector.gap();
         }
-        let verdict = detector.score(&row).unwrap();
+        let verdict = detector.score(&row).expect("a row of as many columns");
         detector.explain(5, &mut reasons);
         detector.group_shares(&mut shares);
         detector.column_shares(&mut columns);
