@@ -70,8 +70,7 @@ impl Requests {
                     thread::sleep(next.saturating_sub(clock.elapsed()));
                     // What a lost packet breaks is what is measured.
                     drop(request());
-                    // Beats that were missed are not made up for.
-                    next = (next + BEAT).max(clock.elapsed());
+                    next = next_beat(next, clock.elapsed());
                 }
             })
         };
@@ -90,6 +89,14 @@ impl Requests {
     }
 }
 
+/// When a client sends again that has an answer, or none, at `now`. Beats that were missed are not made up for, and it
+/// keeps its own: clients whose requests were lost would go on together, and be asked for an answer at the end of every
+/// second interval.
+fn next_beat(last: Duration, now: Duration) -> Duration {
+    let missed = now.saturating_sub(last).as_nanos() / BEAT.as_nanos();
+    last + BEAT * (1 + u32::try_from(missed).unwrap_or(u32::MAX - 1))
+}
+
 /// Sends [`ALONE`] requests, one after the other.
 ///
 /// # Errors
@@ -97,4 +104,18 @@ impl Requests {
 /// One has no answer.
 pub fn burst(network: &Network) -> Result<()> {
     network.run(HERE, || (0..ALONE).try_for_each(|_| request())).context("a request has no answer")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_waited_for_long_keeps_its_beat() {
+        let ms = Duration::from_millis;
+
+        assert_eq!(next_beat(ms(5), ms(12)), ms(85));
+        assert_eq!(next_beat(ms(5), ms(1_020)), ms(1_045));
+        assert_eq!(next_beat(ms(5), ms(85)), ms(165), "it is late, and its beat has begun");
+    }
 }
