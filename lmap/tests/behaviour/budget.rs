@@ -39,8 +39,8 @@ proptest! {
                 prop_assert!(gamma >= first * 0.499_999 && gamma <= first * 2.000_001, "{gamma} of {first}");
             }
         }
-        // Whatever goes on ends, unless the history was learnt as another normal, or the budget wants an alarm each row:
-        // then one is on already, or begins with the last of these rows.
+        // Whatever goes on ends, unless the history was learnt as another normal, or the budget wants an alarm each
+        // row: then one is on already, or begins with the last of these rows.
         let last = (0..100).map(|_| run(&mut detector, &service.row()).episode).last();
         let mut on = matches!(last, Some(Episode::Began | Episode::On));
         for _ in 0..3 {
