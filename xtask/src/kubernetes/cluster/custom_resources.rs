@@ -178,10 +178,11 @@ pub fn training(cluster: &Cluster, uview: &Path, steps: &mut Steps) -> Result<()
     steps.run("kubectl uview train: a model of the node's rows; killed, it leaves no recorder", || {
         let folder = tempfile::tempdir()?;
         symlink(uview.canonicalize()?, folder.path().join("kubectl-uview"))?;
-        let (path, model) = (folder.path().display(), folder.path().join("store.model"));
-        let words = format!("train shop/store --out {} --runtime-dir {}", model.display(), super::kit::SOCKETS);
+        // It has visitors: of what does not move nothing can be learnt.
+        let (path, model) = (folder.path().display(), folder.path().join("payment.model"));
+        let words = format!("train market/payment --out {} --runtime-dir {}", model.display(), super::kit::SOCKETS);
         let trained = cluster.sh(&format!("PATH={path}:$PATH kubectl uview {words} --for-s 10 2>&1"))?;
-        ensure!(trained.contains("shop/store: ") && model.is_file(), "{trained}");
+        ensure!(trained.contains("market/payment: ") && model.is_file(), "{trained}");
         let killed = cluster.sh(&format!("set -- {path} '{words}'; {KILL_TRAINING}"))?;
         ensure!(killed.contains("the recorder has ended"), "{killed}");
         println!("{trained}");
