@@ -17,6 +17,9 @@ pub use cluster::Experiment;
 /// Names the folder of a kit with `prepare.sh` and `cluster.sh`, which bring a cluster up and run commands in it.
 const KIT: &str = "UVIEW_KUBERNETES";
 
+/// Is there while a kubelet runs.
+const GROUPS_OF_PODS: &str = "/sys/fs/cgroup/memory/kubepods";
+
 /// Runs both parts, with the program `uview`, or the one that the tests have built. With `long`, what takes long in
 /// place of what CI runs on the cluster: all of it, unless some are named.
 ///
@@ -72,7 +75,25 @@ pub fn cluster_missing() -> Option<String> {
     if let Some(why) = release::image_missing() {
         return Some(why);
     }
-    output(&mut Command::new(kit.join("prepare.sh"))).err().map(|error| format!("the kit cannot be prepared: {error}"))
+    if let Err(error) = output(&mut Command::new(kit.join("prepare.sh"))) {
+        return Some(format!("the kit cannot be prepared: {error}"));
+    }
+    kubelet_in_the_way(&kit).unwrap_or_else(|error| Some(format!("{error:#}")))
+}
+
+/// Removes what a run left that was ended early, since a machine has room for one kubelet; a kubelet that stays is why
+/// there can be no cluster.
+fn kubelet_in_the_way(kit: &Path) -> Result<Option<String>> {
+    let is_there = || Path::new(GROUPS_OF_PODS).is_dir();
+    if !is_there() {
+        return Ok(None);
+    }
+    println!("   a cluster is up, or one was not taken down ({GROUPS_OF_PODS}): it is removed");
+    output(Command::new(kit.join("cluster.sh")).arg("down"))?;
+    // Of one whose folder is gone. A group with processes stays.
+    let remove = "find /sys/fs/cgroup/*/kubepods -depth -type d -exec rmdir {} + 2>/dev/null || true";
+    output(Command::new("sh").args(["-c", remove]))?;
+    Ok(is_there().then(|| format!("{GROUPS_OF_PODS} has processes of another kubelet")))
 }
 
 /// Checks the chart with `uview`.
