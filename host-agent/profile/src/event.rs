@@ -20,6 +20,7 @@ impl Event {
         match name {
             "process.cpu.time"
             | "process.cpu.wait_time"
+            | "process.cpu.run_queue_latency"
             | "container.cpu.time"
             | "container.cpu.throttled_time"
             | "container.cpu.throttled_periods"

@@ -42,6 +42,16 @@ pub struct Family {
     connections: Values,
     /// When connections are read again, at the earliest.
     next_connections: Nanos,
+    waits: Waits,
+}
+
+/// How long threads wait for a processor, in the mean.
+#[derive(Clone, Copy, Debug, Default)]
+struct Waits {
+    /// Time that all threads had waited, in ns, and their context switches.
+    before: Option<(u64, u64)>,
+    /// Of the waits since then; `None` if the kernel does not tell.
+    mean_ns: Option<u64>,
 }
 
 impl core::fmt::Debug for Family {
@@ -69,6 +79,7 @@ impl Family {
             reader: ConnectionReader::default(),
             connections: Values::default(),
             next_connections: Nanos::ZERO,
+            waits: Waits::default(),
         }
     }
 
@@ -118,6 +129,7 @@ impl Family {
         self.begun |= !self.members.is_empty();
         if slow {
             self.last_slow = Some(now);
+            self.waits.advance(&self.counted);
             if now >= self.next_connections {
                 self.read_connections(now);
             }
@@ -170,7 +182,22 @@ impl Family {
         if let Some(resident) = sums.get(Measure::MemoryUsage) {
             sums.set(Measure::MemoryUsage, resident.saturating_sub(self.shared_again));
         }
+        if let Some(mean) = self.waits.mean_ns {
+            sums.set(Measure::RunQueueLatency, mean);
+        }
         sums
+    }
+}
+
+impl Waits {
+    /// Takes in the sums of now. Each time that a thread gets a processor ends one wait, and a context switch follows.
+    fn advance(&mut self, counted: &Values) {
+        let Some(waited_ns) = counted.get(Measure::CpuWait) else { return };
+        let switches = [Measure::SwitchesVoluntary, Measure::SwitchesInvoluntary].map(|of| counted.get(of));
+        let switches = switches.into_iter().flatten().fold(0, u64::saturating_add);
+        let (waited_before, switches_before) = self.before.replace((waited_ns, switches)).unwrap_or((waited_ns, 0));
+        let switched = switches.saturating_sub(switches_before).max(1);
+        self.mean_ns = Some(waited_ns.saturating_sub(waited_before) / switched);
     }
 }
 
@@ -323,6 +350,42 @@ mod tests {
 
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn the_mean_wait_for_a_processor_is_that_since_the_last_look() {
+        let counted = |waited, voluntary, involuntary| {
+            let mut values = Values::default();
+            values.set(Measure::CpuWait, waited);
+            values.set(Measure::SwitchesVoluntary, voluntary);
+            values.set(Measure::SwitchesInvoluntary, involuntary);
+            values
+        };
+        let mut waits = Waits::default();
+        let mut mean = |values: &Values| {
+            waits.advance(values);
+            waits.mean_ns
+        };
+
+        assert_eq!(mean(&Values::default()), None);
+        assert_eq!(mean(&counted(900, 50, 50)), Some(0));
+        assert_eq!(mean(&counted(1_900, 55, 55)), Some(100));
+        // Nobody ran.
+        assert_eq!(mean(&counted(1_900, 55, 55)), Some(0));
+    }
+
+    #[test]
+    fn processes_that_share_a_processor_wait_for_it() {
+        let both = ["taskset -c 0 sh -c 'while :; do :; done'"; 2].map(Killed::start);
+        let pids: BTreeSet<u32> = both.iter().map(|killed| killed.0.id()).collect();
+        let mut family = Family::new(SLOW);
+
+        let waited = (0..1_000_000_u64).any(|second| {
+            let values = family.sample(&pids, Nanos::from_secs(second));
+            values.get(Measure::RunQueueLatency) > Some(100_000)
+        });
+
+        assert!(waited, "{:?}", family.waits);
     }
 
     #[test]

@@ -121,6 +121,9 @@ measures! {
     /// Time for which a signal had stopped processes. By all other measures one that is stopped looks like an idle one.
     /// It is a time and no number of processes, since what was constant is an alarm while it keeps moving.
     Stopped: Counter "process.stopped_time" [] "ns" Health Fast;
+    /// How long a thread was runnable until it had a CPU: the mean over the last second. Unlike the sum of these times
+    /// it does not shrink with the load of clients that wait for answers. Of watched programs only.
+    RunQueueLatency: UpDownCounter "process.cpu.run_queue_latency" [] "ns" Cpu Slow;
 }
 
 /// A sample of a process: values of some measures.

@@ -14,11 +14,15 @@ const WAITS: [&str; 6] = [
 ];
 /// The gauge of the time until a scrape was answered.
 const ANSWER: &str = "scrape_duration_seconds";
+/// The gauge of how long a thread waits for a processor, in the mean.
+const RUN_QUEUE: &str = "process.cpu.run_queue_latency";
 
 /// Less than this share of the time is not worth an alarm.
 const MIN_SHARE: f64 = 0.05;
 /// An answer within this time is none either.
 const MIN_ANSWER: Nanos = Nanos(5_000_000);
+/// Shorter waits for a processor are hidden by an answer's own time.
+const MIN_RUN_QUEUE: Nanos = Nanos(200_000);
 /// For so long it has to last,
 const LASTING: Nanos = Nanos(2_000_000_000);
 /// and for so many observations at least.
@@ -37,6 +41,7 @@ pub fn saturation(name: &str, unit: &str, interval: Nanos, every: u32) -> Option
     };
     let least = match name {
         ANSWER => MIN_ANSWER.0 as f64 / 1e9,
+        RUN_QUEUE => MIN_RUN_QUEUE.0 as f64 / 1e9,
         _ if WAITS.contains(&name) => MIN_SHARE * interval.0 as f64 / 1e9,
         _ => return None,
     };
@@ -57,6 +62,8 @@ mod tests {
         assert_eq!(of("ns"), Some(5e7));
         assert_eq!(of("s"), Some(0.05));
         assert_eq!(of("{thread}"), None);
+        let of_each = saturation("process.cpu.run_queue_latency", "ns", SECOND, 1).map(|of| of.least);
+        assert_eq!(of_each, Some(2e5));
         assert_eq!(saturation("process.cpu.time", "ns", SECOND, 1), None);
     }
 
