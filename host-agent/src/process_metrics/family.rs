@@ -88,9 +88,8 @@ impl Family {
         self.members.retain(|pid, _| pids.contains(pid));
         for &pid in pids {
             if !self.members.contains_key(&pid)
-                && let Ok(mut measured) = MeasuredProcess::open(pid, Nanos::NEVER)
+                && let Ok(measured) = MeasuredProcess::open(pid, Nanos::NEVER)
             {
-                measured.slow_every = self.slow_every;
                 self.members.insert(pid, Member { measured, from_start: self.begun, last: Values::default() });
             }
         }
@@ -102,7 +101,8 @@ impl Family {
         let several = self.members.len() > 1;
         let (mut shared, mut most_shared) = (0_u64, 0);
         for (&pid, member) in &mut self.members {
-            let sampled = member.measured.sample(now, left);
+            // At the same time for all of them: sums of expensive and other values are compared.
+            let sampled = member.measured.sample_with(left, slow);
             left = left.saturating_sub(member.measured.files());
             let Ok(mut values) = sampled else {
                 ended.push(pid);
@@ -372,6 +372,27 @@ mod tests {
         assert_eq!(mean(&counted(1_900, 55, 55)), Some(100));
         // Nobody ran.
         assert_eq!(mean(&counted(1_900, 55, 55)), Some(0));
+    }
+
+    #[test]
+    fn expensive_values_of_all_processes_are_read_with_the_same_sample() {
+        let (one, two) = (Killed::start("exec sleep 100"), Killed::start("while :; do :; done"));
+        let mut family = Family::new(Nanos::from_millis(100));
+        family.sample(&[one.0.id()].into(), Nanos::ZERO);
+        let both = [one.0.id(), two.0.id()].into();
+        let switches = |values: &Values| values.get(Measure::SwitchesInvoluntary);
+
+        // The second one joins between.
+        let joined = family.sample(&both, Nanos::from_millis(500));
+        let with_expensive = |family: &mut Family, millis| {
+            let before = family.members.values().filter(|member| switches(&member.last).is_some()).count();
+            family.sample(&both, Nanos::from_millis(millis));
+            (before, family.members.values().filter(|member| switches(&member.last).is_some()).count())
+        };
+
+        assert!(joined.get(Measure::CpuWait).is_none_or(|_| switches(&joined).is_some()));
+        assert_eq!(with_expensive(&mut family, 900), (1, 1));
+        assert_eq!(with_expensive(&mut family, 1_000), (1, 2));
     }
 
     #[test]
