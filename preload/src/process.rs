@@ -172,7 +172,8 @@ pub(crate) fn is_alive(pid: u32) -> bool {
 }
 
 /// Sees to it that somebody publishes for this process: its parent, or a thread of its own, which is started here.
-/// Called at each accept, and nowhere else: then the process serves, and is not about to exec.
+/// Called at each accept, and nowhere else: then the process serves, and is not about to exec. One that only opens
+/// connections, such as a script's client, registers nothing.
 pub(crate) fn publish() {
     let (pid, publisher) = (PID.load(Relaxed), PUBLISHER.load(Relaxed));
     if publisher == pid || pid == 0 {
@@ -262,6 +263,10 @@ pub(crate) struct Errno(i32);
 impl Errno {
     pub(crate) fn keep() -> Self {
         Self(errno())
+    }
+
+    pub(crate) const fn value(&self) -> i32 {
+        self.0
     }
 }
 

@@ -1,5 +1,5 @@
 /* A server that does what makes trouble to a library that only looks on. It is its own client, counts what it does, and
- * prints the counts that a watcher must have: connections, turns, bytes received and sent. Then it waits for the end
+ * prints the counts that a watcher must have: connections, turns, bytes that the server's ends received and sent. Then it waits for the end
  * of its input. */
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -212,6 +212,38 @@ static void flags_of_recv(void) {
     close(server), close(client);
 }
 
+/* What a program opens without waiting for it, and again after it was undone; datagrams are no connection's. */
+static void opened_otherwise(void) {
+    const struct sockaddr *to = (struct sockaddr *)&address;
+    int client = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    MUST(client >= 0 && (connect(client, to, sizeof address) == 0 || errno == EINPROGRESS));
+    int server = accept(listener, NULL, NULL);
+    MUST(server >= 0 && fcntl(client, F_SETFL, 0) == 0);
+    connections++, turn(server, client);
+
+    struct sockaddr nobody = {.sa_family = AF_UNSPEC};
+    MUST(connect(client, &nobody, sizeof nobody) == 0);
+    close(server);
+    MUST(connect(client, to, sizeof address) == 0);
+    server = accept(listener, NULL, NULL);
+    MUST(server >= 0);
+    connections++, turn(server, client);
+    errno = 0;
+    MUST(connect(client, to, sizeof address) == -1 && errno == EISCONN);
+    turn(server, client);
+    close(server), close(client);
+
+    struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof own;
+    char text[64];
+    int datagrams = socket(AF_INET, SOCK_DGRAM, 0);
+    MUST(bind(datagrams, (struct sockaddr *)&own, length) == 0);
+    MUST(getsockname(datagrams, (struct sockaddr *)&own, &length) == 0);
+    MUST(connect(datagrams, (struct sockaddr *)&own, length) == 0);
+    MUST(send(datagrams, "question", 8, 0) == 8 && recv(datagrams, text, sizeof text, 0) == 8);
+    close(datagrams);
+}
+
 int main(void) {
     listener = socket(AF_INET, SOCK_STREAM, 0);
     address.sin_family = AF_INET;
@@ -226,6 +258,7 @@ int main(void) {
     close_what_is_foreign();
     descriptors();
     flags_of_recv();
+    opened_otherwise();
 
     handled[0] = connection(&handled[1]);
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};

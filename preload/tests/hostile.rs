@@ -44,6 +44,9 @@ fn whatever_a_program_does_it_works_as_before_and_its_counts_are_right() {
     assert_eq!(values["server.connections"], connections);
     assert_eq!(values["server.network.io{network.io.direction=\"receive\"}"], received);
     assert_eq!(values["server.network.io{network.io.direction=\"transmit\"}"], sent);
+    // It is its own client: what one end has sent, the other has received.
+    assert_eq!(values["client.network.io{network.io.direction=\"transmit\"}"], received);
+    assert_eq!(values["client.network.io{network.io.direction=\"receive\"}"], sent);
     assert_eq!(agent.sum("server.unseen"), 0);
     assert_eq!(agent.sum("server.watch.off"), 0);
     assert_eq!(agent.replicas().len(), 1);
