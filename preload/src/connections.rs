@@ -74,8 +74,9 @@ fn is_opened(descriptor: c_int) -> bool {
 /// The descriptor is about to be closed, or to become another file.
 #[inline]
 pub(crate) fn closing(descriptor: c_int) {
-    // A child that shares the memory (vfork) closes its own descriptors only.
+    // A child that shares the memory (vfork) closes its own descriptors only, and so does a thread of this library.
     if is_tracked(descriptor)
+        && !process::is_own_thread()
         && !process::is_borrowed()
         && let Some(place) = place(descriptor)
     {

@@ -1,6 +1,6 @@
 /* A server that does what makes trouble to a library that only looks on. It is its own client, counts what it does, and
- * prints the counts that a watcher must have: connections, turns, bytes that the server's ends received and sent. Then it waits for the end
- * of its input. */
+ * prints the counts that a watcher must have: connections, turns, bytes that the server's ends received and sent. Then
+ * it waits for the end of its input. */
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
@@ -25,7 +25,7 @@
         } \
     } while (0)
 
-enum { THREADS = 8, TURNS = 2000 };
+enum { THREADS = 8, TURNS = 2000, EARLY = 16 };
 
 static int listener;
 static struct sockaddr_in address;
@@ -244,7 +244,26 @@ static void opened_otherwise(void) {
     close(datagrams);
 }
 
-int main(void) {
+/* Connections that are there while the library still looks for its agent. Their turns follow a line of input. */
+static void early(void) {
+    int servers[EARLY], clients[EARLY];
+    for (int i = 0; i < EARLY; i++) servers[i] = connection(&clients[i]);
+    puts("connected"), fflush(stdout);
+    MUST(getchar() == '\n');
+    for (int i = 0; i < EARLY; i++) turn(servers[i], clients[i]);
+    for (int i = 0; i < EARLY; i++) close(servers[i]), close(clients[i]);
+}
+
+/* Prints the counts, and waits for the end of input. */
+static int finish(void) {
+    printf("%ld %ld %ld %ld\n", connections, turns, received, sent);
+    fflush(stdout);
+    while (getchar() != EOF) {
+    }
+    return 0;
+}
+
+int main(int count, char **arguments) {
     listener = socket(AF_INET, SOCK_STREAM, 0);
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -254,6 +273,10 @@ int main(void) {
     fcntl(listener, F_SETFL, O_NONBLOCK);
     MUST(accept(listener, NULL, NULL) == -1 && errno == EAGAIN);
     fcntl(listener, F_SETFL, 0);
+    if (count > 1 && strcmp(arguments[1], "early") == 0) {
+        early();
+        return finish();
+    }
 
     close_what_is_foreign();
     descriptors();
@@ -284,10 +307,5 @@ int main(void) {
     child(server, client, leave);
     turn(server, client);
     close(server), close(client);
-
-    printf("%ld %ld %ld %ld\n", connections, turns, received, sent);
-    fflush(stdout);
-    while (getchar() != EOF) {
-    }
-    return 0;
+    return finish();
 }
