@@ -27,6 +27,7 @@ use crate::clock::Clock;
 use crate::control_plane::{IdentityRule, may_measure};
 use crate::node::Node;
 use crate::pod_watch::PodWatch;
+use measured_cgroup::processes_file;
 pub use measured_cgroup::{FILE_BYTES, MAX_FILES, MeasuredCgroup, VanishedError};
 use orders::CgroupOrder;
 pub(crate) use orders::PatternSender;
@@ -425,8 +426,8 @@ impl Cgroups {
         let names = (service.clone(), instance.clone());
         let mut replica = Replica::new(measured, container, (service, instance), &mut self.values, node)?;
         replica.of_pattern = of_pattern;
-        let files = self.hierarchies.iter().map(|hierarchy| hierarchy.root.join(path).join("cgroup.procs"));
-        if let Some(file) = files.into_iter().find(|file| file.exists()) {
+        let mut files = self.hierarchies.iter().map(|hierarchy| processes_file(&hierarchy.root.join(path)));
+        if let Some(file) = files.find(|file| file.exists()) {
             node.cgroup_files.add(path, names, file);
         }
         Ok(replica)
