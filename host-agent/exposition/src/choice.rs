@@ -5,8 +5,8 @@
 //!    news, and of other things it is not: checkpoints. So counters of these that stand still are constants, too.
 //! 2. The rest is ordered: errors and requests before health and other things, histograms before counters before
 //!    gauges, the busiest series of a name first. Names take turns, three series each, so that one with many label sets
-//!    leaves room for others. Among equals, what moved in more of the scrapes comes first, then what moved further beside
-//!    its mean: names decide only what nothing else does.
+//!    leaves room for others. Among equals, what moved in more of the scrapes comes first, then what moved further
+//!    beside its mean: names decide only what nothing else does.
 //! 3. In that order series are taken while there is room, unless one that was taken says the same (correlation).
 //! 4. What has no room of its own is summed up per name: the *rest*. So is what counts something and did not move while
 //!    the target was learnt, or is not there any more: an error counter at 0 is watched, and a label set that came once

@@ -346,7 +346,11 @@ impl Target {
         for series in self.all.iter_mut() {
             series.window = Vec::new();
             if series.place == Destination::Undecided {
-                series.place = Destination::Nowhere(UNNAMEABLE.to_owned());
+                // Its labels are none of a column. The rest of its name has others, as for those that come later.
+                series.place = match self.rests.get(&series.name) {
+                    Some(rest) => Destination::Output(*rest),
+                    None => Destination::Nowhere(UNNAMEABLE.to_owned()),
+                };
             }
         }
         // What is counted begins with the next scrape.

@@ -299,7 +299,7 @@ impl Scraper {
 fn following(due: Nanos, now: Nanos, interval: Nanos, rest: Option<Nanos>) -> (Nanos, u64) {
     let next = due.plus(interval);
     if let Some(rest) = rest {
-        // Not by whole intervals: of scrapes now one and now two intervals apart, all counters would seem to move alike.
+        // Not by whole intervals: of scrapes now one and now two of them apart, all counters would seem to move alike.
         let earliest = now.plus(rest);
         return (next.max(earliest), earliest.0.saturating_sub(next.0) / interval.0.max(1));
     }

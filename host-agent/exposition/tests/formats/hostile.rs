@@ -98,3 +98,40 @@ fn labels_that_contradict_the_type_refuse_the_scrape_or_leave_the_series_out() {
         assert!(!values.contains_key("h_bucket") && !values.contains_key("s"), "{page}: {values:?}");
     }
 }
+
+#[test]
+fn label_sets_that_no_column_may_have_are_in_the_rest_of_their_name_whenever_they_came() {
+    let many = (0..17).map(|at| format!("l{at}=\"x\"")).collect::<Vec<_>>().join(",");
+    let long = format!("path=\"{}\"", "x".repeat(257));
+    let page = |n: u32, more: &str| {
+        format!(
+            "# TYPE a_total counter\na_total{{code=\"200\"}} {n}\na_total{{{many}}} {}\na_total{{{long}}} {}\n{more}\
+             # TYPE b_total counter\nb_total{{{long}}} {n}\n",
+            10 * n,
+            100 * n
+        )
+    };
+    let mut target = target();
+    let mut take = |page: String| {
+        if target.take(page.as_bytes(), Format::Text).unwrap() {
+            target.choose();
+        }
+        (held(&target), target.report())
+    };
+
+    take(page(1, ""));
+    take(page(2, ""));
+    let (values, _) = take(page(3, ""));
+    assert_eq!(values[r#"a_total{series="other"}"#], SlotValue::Counter(110), "{values:?}");
+    assert_eq!(values[r#"a_total{code="200"}"#], SlotValue::Counter(1));
+
+    let later = format!("a_total{{later=\"{}\"}} 1000\n", "y".repeat(300));
+    let (values, report) = take(page(4, &later));
+    assert_eq!(values[r#"a_total{series="other"}"#], SlotValue::Counter(1_220), "{values:?}");
+
+    let why = |name: &str| report.families.iter().find(|family| family.name == name).unwrap().why.clone();
+    assert_eq!(why("a_total"), "3 summed up, 1 watched");
+    // Nothing else of its name has a column.
+    assert_eq!(why("b_total"), "labels that no column may have");
+    assert_eq!((report.watched, report.summed), (1, 3));
+}
