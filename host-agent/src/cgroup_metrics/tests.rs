@@ -74,6 +74,12 @@ fn value(cgroups: &Cgroups, path: &str, measure: Measure) -> u64 {
     cgroups.replicas[path].region.slot(series::slot(measure)).unwrap().load(Ordering::Relaxed)
 }
 
+/// Cgroups that are not read, by reason, without those of which there is none.
+fn unread(cgroups: &Cgroups) -> Vec<(&'static str, u64)> {
+    let counts = cgroups.counts.unread.iter().map(|count| count.load(Ordering::Relaxed));
+    UNREAD.into_iter().zip(counts).filter(|(_, count)| *count > 0).collect()
+}
+
 #[test]
 fn each_cgroup_is_a_replica_of_its_service_and_its_values_go_into_its_region() {
     let tree = Tree::new(&["shop/payment-1", "shop/payment-2", "shop/cart-1", "other/payment-3"]);
@@ -112,6 +118,7 @@ fn new_cgroups_are_found_by_the_next_scan_and_more_than_the_limit_are_a_problem(
     assert_eq!(services(&node).len(), 3);
     let problem = cgroups.counts.problems().next().unwrap();
     assert!(problem.contains("than are read (3)") && problem.contains("sources.cgroup_limit"), "{problem}");
+    assert_eq!(unread(&cgroups), [("limit", 1)]);
 }
 
 #[test]
@@ -137,6 +144,7 @@ fn a_name_that_a_rule_has_is_not_that_of_a_cgroup_that_fits_no_rule_also_after_r
             && line.ends_with("a rule that fits is {cgroup: /user/payment-2, services: [payment]}")),
         "{problems:?}"
     );
+    assert_eq!(unread(&cgroups), [("name", 1)]);
 
     node.plane(|plane, _| plane.set_identities(rules("/user/payment-2")));
     cgroups.round(&node, Nanos::from_secs(1));
@@ -148,7 +156,7 @@ fn a_name_that_a_rule_has_is_not_that_of_a_cgroup_that_fits_no_rule_also_after_r
     cgroups.round(&node, Nanos::from_secs(2));
 
     assert_eq!(watched(&node), named(&["cart-1", "payment-1", "payment-2"]));
-    assert_eq!(cgroups.counts.problems().next(), None);
+    assert_eq!((cgroups.counts.problems().next(), unread(&cgroups).len()), (None, 0));
 }
 
 #[test]
