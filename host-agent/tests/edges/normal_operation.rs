@@ -269,7 +269,7 @@ fn a_runtime_directory_that_the_agent_made_goes_with_it() {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         runtime.block_on(host_agent::run(config, async move { _ = stopped.await }))
     });
-    WAIT.until("host-agent.json", || addresses(&run));
+    WAIT.until("host-agent.json", || addresses(&run).map(drop));
 
     drop(stop);
 
