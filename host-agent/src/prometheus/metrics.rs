@@ -32,7 +32,7 @@ impl Views<'_> {
         reasons: &[&'static str; N],
         of: fn(&ScrapeCounts) -> &[Count; N],
     ) -> fmt::Result {
-        let sum = |at| self.counts().filter_map(|counts| of(counts).get(at)).map(Count::get).sum::<u64>();
+        let sum = |at: usize| self.counts().filter_map(|counts| of(counts).get(at)).map(Count::get).sum::<u64>();
         counters_by_reason(encoder, what, reasons.iter().enumerate().map(|(at, reason)| (*reason, sum(at))))
     }
 }
