@@ -332,6 +332,19 @@ mod tests {
     }
 
     #[test]
+    fn a_number_that_is_given_to_another_process_between_two_samples_is_noticed() {
+        let pid = std::process::id();
+        let mut measured = MeasuredProcess::open(pid, clock::since_boot()).unwrap();
+        assert!(measured.sample(Nanos::ZERO, MAX_TASKS).is_ok());
+
+        // As if the one that was opened had started before this one, which has its number now.
+        measured.started -= 1;
+
+        assert!(matches!(measured.sample(Nanos(1), MAX_TASKS), Err(ProcessError::Reused(found)) if found == pid));
+        assert!(!measured.is_in_disk_sleep(), "what another one does is not its state");
+    }
+
+    #[test]
     fn a_process_that_ended_is_not_measured_any_more() {
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
         let mut measured = MeasuredProcess::open(child.id(), Nanos::NEVER).unwrap();
