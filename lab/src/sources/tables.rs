@@ -58,9 +58,9 @@ pub struct Report {
 }
 
 impl Report {
-    /// The longest time in which a fault has to be noticed, and a restart to be told: 5 s by `uview watch`; by endpoints
-    /// three scrapes, the last of which begins three intervals after the fault at the latest, and the interval until the
-    /// NIC agent reads the row. A target that hangs counts as failed after an interval, too.
+    /// The longest time in which a fault has to be noticed, and a restart to be told: 5 s by `uview watch`; by
+    /// endpoints three scrapes, the last of which begins three intervals after the fault at the latest, and the
+    /// interval until the NIC agent reads the row. A target that hangs counts as failed after an interval, too.
     pub fn limit(&self, way: Way) -> Nanos {
         match way {
             Way::Watch => WATCH_WITHIN,
@@ -87,46 +87,9 @@ impl Report {
         let mut met = true;
         let mut lines = Vec::new();
         for way in Way::ALL {
-            let limit = self.limit(way);
-            let all = self.runs.iter().flat_map(|run| &run.judgement.faults).filter(|one| one.way == way);
-            let (restarts, others): (Vec<_>, Vec<_>) = all.partition(|one| one.fault == Fault::Restart);
-            let (felt, unfelt): (Vec<_>, Vec<_>) = others.into_iter().partition(|one| one.effect.is_felt());
-            let whether_or_not = noticed_within(way, &felt);
-            let (felt, unseen): (Vec<_>, Vec<_>) = felt.into_iter().partition(|one| one.shows);
-            let noticed = |of: &[&FaultJudgement]| of.iter().filter(|one| one.is_right(limit)).count();
-            let aside = format!(
-                "  {}: of {} more that clients felt, and that show in nothing that it reads, {} were noticed; of {} \
-                 that no client felt, {}",
-                name(way),
-                unseen.len(),
-                noticed(&unseen),
-                unfelt.len(),
-                noticed(&unfelt)
-            );
-            let told: Vec<Told> = restarts.iter().filter_map(|one| one.told).collect();
-            let of_restarts = (restarts.len(), noticed(&restarts));
-            for (what, asked, (all, right)) in [
-                (
-                    "faults that clients felt and that show: noticed in time",
-                    format!("all within {}", self.asked(way)),
-                    (felt.len(), noticed(&felt)),
-                ),
-                ("restarts without an alarm", "all".to_owned(), of_restarts),
-                (
-                    "restarts that were told in time",
-                    format!("all within {}", self.asked(way)),
-                    (told.len(), in_time(&told, limit)),
-                ),
-            ] {
-                met &= right == all;
-                let mark = match (all, right == all) {
-                    (0, _) => '–',
-                    (_, true) => '✓',
-                    (_, false) => '✗',
-                };
-                lines.push(format!("{mark} {}: {what}: {right} of {all} (asked: {asked})", name(way)));
-            }
-            lines.extend([whether_or_not, aside]);
+            let (all, more) = self.bars_on_faults(way);
+            met &= all;
+            lines.extend(more);
             let alarms = self.runs.iter().flat_map(|run| &run.judgement.false_alarms).filter(|one| one.way == way);
             let felt = alarms.clone().filter(|one| one.effect.is_felt()).count();
             let (alarms, minutes) = (alarms.count(), self.service_minutes(way));
@@ -139,6 +102,45 @@ impl Report {
                 name(way)
             ));
         }
+        (met, lines)
+    }
+
+    /// Those on faults and restarts by `way`, and what is said of other faults.
+    fn bars_on_faults(&self, way: Way) -> (bool, Vec<String>) {
+        let limit = self.limit(way);
+        let all = self.runs.iter().flat_map(|run| &run.judgement.faults).filter(|one| one.way == way);
+        let (restarts, others): (Vec<_>, Vec<_>) = all.partition(|one| one.fault == Fault::Restart);
+        let (felt, unfelt): (Vec<_>, Vec<_>) = others.into_iter().partition(|one| one.effect.is_felt());
+        let whether_or_not = noticed_within(way, &felt);
+        let (felt, unseen): (Vec<_>, Vec<_>) = felt.into_iter().partition(|one| one.shows);
+        let right = |of: &[&FaultJudgement]| of.iter().filter(|one| one.is_right(limit)).count();
+        let aside = format!(
+            "  {}: of {} more that clients felt, and that show in nothing that it reads, {} were noticed; of {} that \
+             no client felt, {}",
+            name(way),
+            unseen.len(),
+            right(&unseen),
+            unfelt.len(),
+            right(&unfelt)
+        );
+        let told: Vec<Told> = restarts.iter().filter_map(|one| one.told).collect();
+        let in_time_asked = format!("all within {}", self.asked(way));
+        let mut met = true;
+        let mut lines = Vec::new();
+        for (what, asked, right, all) in [
+            ("faults that clients felt and that show: noticed in time", &*in_time_asked, right(&felt), felt.len()),
+            ("restarts without an alarm", "all", right(&restarts), restarts.len()),
+            ("restarts that were told in time", &*in_time_asked, in_time(&told, limit), told.len()),
+        ] {
+            met &= right == all;
+            let mark = match (all, right == all) {
+                (0, _) => '–',
+                (_, true) => '✓',
+                (_, false) => '✗',
+            };
+            lines.push(format!("{mark} {}: {what}: {right} of {all} (asked: {asked})", name(way)));
+        }
+        lines.extend([whether_or_not, aside]);
         (met, lines)
     }
 
