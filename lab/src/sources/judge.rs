@@ -107,7 +107,7 @@ pub struct FaultJudgement {
     pub shows: bool,
     /// Of a restart: whether it was told; `None` in runs in which this was not judged yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub told: Option<Told>,
+    pub told: Option<RestartNotice>,
     /// From when to when, since the begin of the run.
     #[serde(skip)]
     pub began: Nanos,
@@ -117,7 +117,7 @@ pub struct FaultJudgement {
 
 /// Whether a way told a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Told {
+pub struct RestartNotice {
     /// Seconds from its start to the first word of it; `None` without one.
     pub said_s: Option<f64>,
 }
@@ -276,7 +276,7 @@ fn fault_judgement(
                 && matches!(heard.word, Word::Down | Word::Restarted)
                 && (fault.started..until).contains(&heard.at)
         };
-        Told { said_s: record.heard.iter().find(tells).map(|heard| after(heard.at)) }
+        RestartNotice { said_s: record.heard.iter().find(tells).map(|heard| after(heard.at)) }
     });
     let covers = |alarm: &Alarm| alarm.began < fault.started && alarm.ended.is_none_or(|at| fault.started < at);
     FaultJudgement {

@@ -6,7 +6,7 @@ use demo::judge::{Outcome, false_alarms_in};
 use serde::{Deserialize, Serialize};
 use wire::time::Nanos;
 
-use super::judge::{FaultJudgement, RunJudgement, Told, Way};
+use super::judge::{FaultJudgement, RestartNotice, RunJudgement, Way};
 use super::schedule::{Fault, Program};
 
 /// `uview watch` is to notice a fault, and to tell a restart, within so long.
@@ -123,7 +123,7 @@ impl Report {
             unfelt.len(),
             right(&unfelt)
         );
-        let told: Vec<Told> = restarts.iter().filter_map(|one| one.told).collect();
+        let told: Vec<RestartNotice> = restarts.iter().filter_map(|one| one.told).collect();
         let in_time_asked = format!("all within {}", self.asked(way));
         let mut met = true;
         let mut lines = Vec::new();
@@ -215,7 +215,7 @@ impl Report {
         let limit = self.limit(way);
         let right = faults.iter().filter(|one| one.is_right(limit)).count();
         let range = range(faults.iter().filter_map(|one| one.noticed_s));
-        let told: Vec<Told> = faults.iter().filter_map(|one| one.told).collect();
+        let told: Vec<RestartNotice> = faults.iter().filter_map(|one| one.told).collect();
         let some = |many: usize, what| if many > 0 { format!("; {many} {what}") } else { String::new() };
         let hidden = some(faults.iter().filter(|one| one.hidden).count(), "began in an alarm")
             + &some(faults.iter().filter(|one| !one.shows).count(), "do not show");
@@ -270,7 +270,7 @@ fn noticed_within(way: Way, felt: &[&FaultJudgement]) -> String {
     )
 }
 
-fn in_time(told: &[Told], limit: Nanos) -> usize {
+fn in_time(told: &[RestartNotice], limit: Nanos) -> usize {
     told.iter().filter(|told| told.said_s.is_some_and(|after| after <= limit.as_secs_f64())).count()
 }
 
@@ -390,13 +390,13 @@ mod tests {
         let unjudged = with(None);
         assert!(unjudged.bars().0, "{}", unjudged.tables());
         assert!(unjudged.tables().contains("– `uview watch`: restarts that were told in time: 0 of 0"));
-        let text = with(Some(Told { said_s: Some(0.7) })).tables();
+        let text = with(Some(RestartNotice { said_s: Some(0.7) })).tables();
         assert!(
             text.contains("1 of 1 without an alarm; 1 began in an alarm; told in time: 1 of 1, after 0.7 to"),
             "{text}"
         );
         for late in [Some(5.2), None] {
-            assert!(!with(Some(Told { said_s: late })).bars().0);
+            assert!(!with(Some(RestartNotice { said_s: late })).bars().0);
         }
     }
 
