@@ -168,7 +168,7 @@ messages! {
     SourceTarget {
         service, url, state, problem, format, families;
         interval_us, took_us, scrapes, failed_scrapes, learned, needed, samples, bytes, refused_samples, exposed,
-        watched, summed, columns
+        watched, summed, columns, restarts
     }
     SourceFamily { name, kind, why; exposed, watched }
 }

@@ -49,6 +49,7 @@ struct Target {
     took_us: u64,
     scrapes: u64,
     failed_scrapes: u64,
+    restarts: u64,
     learned: u32,
     needed: u32,
     samples: u64,
@@ -90,6 +91,7 @@ impl From<SourceTarget> for Target {
             took_us: target.took_us,
             scrapes: target.scrapes,
             failed_scrapes: target.failed_scrapes,
+            restarts: target.restarts,
             learned: target.learned,
             needed: target.needed,
             samples: target.samples,
@@ -154,7 +156,9 @@ fn text(targets: &[Target], brief: bool) -> String {
             let _ = writeln!(text, "  {} samples, {bytes} bytes ({})", target.samples, target.format);
             slow(&mut text, target);
         } else {
-            let _ = writeln!(text, "  every {every}; scrapes: {}, failed: {}", target.scrapes, target.failed_scrapes);
+            let restarts = if target.restarts > 0 { format!("; restarts: {}", target.restarts) } else { String::new() };
+            let (scrapes, failed) = (target.scrapes, target.failed_scrapes);
+            let _ = writeln!(text, "  every {every}; scrapes: {scrapes}, failed: {failed}{restarts}");
             if target.scrapes == target.failed_scrapes {
                 continue;
             }
@@ -243,6 +247,8 @@ shop  http://a/metrics  watching
 
         assert_eq!(text(&[target()], false), expected);
         assert!(!text(&[target()], true).contains("queue"));
+        let restarted = Target { restarts: 2, ..target() };
+        assert!(text(&[restarted], true).contains("scrapes: 70, failed: 0; restarts: 2\n"));
         let pushed = Target { url: "otlp:shop-1".into(), format: "OTLP".into(), ..target() };
         let expected = "\
 shop  otlp:shop-1  watching

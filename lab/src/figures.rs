@@ -5,6 +5,7 @@
 //! the others.
 
 mod agents;
+mod cgroups;
 mod figure;
 mod forest;
 mod helpers;
@@ -15,12 +16,14 @@ mod latency;
 mod lmap;
 mod metric_set;
 mod numpy;
+mod obvious;
 mod packets;
 mod pair;
 mod prometheus;
 mod rdma;
 mod rounds;
 mod scrape;
+mod sharded;
 mod synopses;
 mod viewers;
 
@@ -47,6 +50,8 @@ type Measure = fn(&str) -> Result<Figure>;
 /// Every figure by name.
 const FIGURES: &[(&str, Measure)] = &[
     ("counter-add", |name| Ok(instrumentation::counter_add(name))),
+    ("counter-sharded-1", |name| sharded::counter(name, 1)),
+    ("counter-sharded-2", |name| sharded::counter(name, 2)),
     ("gauge-set", |name| Ok(instrumentation::gauge_set(name))),
     ("histogram-observe", |name| Ok(instrumentation::histogram_observe(name))),
     ("scrape", scrape::unjudged),
@@ -75,6 +80,7 @@ const FIGURES: &[(&str, Measure)] = &[
     ("agents-cpu-100-100ms-busy", |name| agents::cpu(name, Case { services: 100, interval_ms: 100, busy: true })),
     ("agents-cpu-100-10ms-idle", |name| agents::cpu(name, Case { services: 100, interval_ms: 10, busy: false })),
     ("agents-cpu-100-10ms-busy", |name| agents::cpu(name, Case { services: 100, interval_ms: 10, busy: true })),
+    ("cgroups-100", cgroups::hundred),
     ("page-viewer-1", |name| viewers::cost(name, 1)),
     ("page-viewer-10", |name| viewers::cost(name, 10)),
     ("write-to-hook", latency::write_to_hook),
@@ -186,7 +192,8 @@ const HEAD: &str = "# What it costs
 | processor time of both agents on a node | `agents-cpu-SERVICES-INTERVAL` below |
 | processor time of the host agent for each viewer of the live page | `page-viewer-*` |
 | what one judged scrape of 100 metrics takes | `scrape-and-judge` |
-| what a service pays for a count | `counter-add` |
+| what a service pays for a count; for one of many threads | `counter-add`; `counter-sharded-*` |
+| processor time of both agents for 100 containers | `cgroups-100` |
 | memory: of an LMAP; of both agents at most | `lmap-memory`; [bounds](bounds.md), or `--budget` of each agent |
 
 Measured by `cargo lab figures`, which writes this page and `figures.json`; `cargo lab figures page-viewer-1 page-viewer-10` measures two of them. What
@@ -204,6 +211,8 @@ machine that ran it last.
   (`lmap-numpy-row-wise*`), in blocks of l + 1 rows on both sides (`lmap-numpy-buffered`, `-gram`), or in blocks by ours alone
   (`lmap-numpy-buffered-row-wise*`: another algorithm than the peer's). `-gram` is the peer that takes the Gram matrix, as ours does.
   `lmap-memory` is a detector that has learnt: until its fit at 2,000 rows it keeps them, too, 16 kB a column in the end.
+- `counter-sharded-*` is one counter that so many threads add to at once, a million times each, in turns with the same of `prometheus`, of the facade
+  `metrics` with its exporter, and of the OpenTelemetry SDK, handles kept: adds in a second of processor time of each thread. The others' are below the table.
 - `rounds-*` is one core that fetches, judges and learns every fifth row, decompositions included, all metrics being counters.
 - `ticks-in-time` is the NIC agent at 1 ms with 64 services that were started together, one process each, every metric written 125 times a second:
   the share of ticks that were not late, over 20 s from when all metrics are known, so that all fits are in it; each pair with new processes.
@@ -211,6 +220,8 @@ machine that ran it last.
   pair with new processes. Where *pairs* is 1, this and `ticks-in-time` are one run. Services are one process each (two threads) with the same
   hundred metrics, process metrics are on, every other setting is the default.
   *idle*: heartbeats only; *busy*: every metric is written 125 times a second. LMAPs are armed and no fit falls into the 20 s.
+- `cgroups-100` is a hundred cgroups, each with a sleeping process in a network namespace of its own: both agents with every setting at its default, a
+  sample and a row each second, LMAPs armed. Its peer reads the same files as often, at the same time. Read from `/proc/PID/task/*/schedstat` over 20 s.
 - `page-viewer-*` is what the host agent takes in addition for each of so many viewers, read from /proc over 15 s, in turns with none: the live page's
   events, and for every other one each metric of a service once a second. 100 services of 100 metrics at 100 ms, every metric written 125 times a second.
 - `hooks-*` (`cargo lab figures hooks`) are of spans of about 300 bytes, in requests of 512 as eight services send them, one span of a trace each.
@@ -234,7 +245,7 @@ machine that ran it last.
 - `rdma-read` and `rdma-linked-64` are 31 pairs in a guest with a soft device (`cargo lab rdma` says where there can be none); ours copies what it
   has read to the caller, the peers do not. `rdma-post-64` and `rdma-fetch-64` are on a stand-in for the device that does nothing: our own
   part alone. `region-overhead` is a tick of a worker with 64 regions of one gauge each, less reading them.
-- Counters, gauges and histograms beside other libraries, on one thread and two, are with the [client](../client/README.md#what-it-costs)
+- Gauges, histograms and further counters beside other libraries, on one thread and two, are with the [client](../client/README.md#what-it-costs)
   (`cargo bench -p uview --all-features --bench compared`).
 
 ";

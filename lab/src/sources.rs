@@ -15,19 +15,19 @@ mod ways;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use agent_runtime::clock::unix_now;
 use anyhow::{Context as _, Result, ensure};
 use procfs::Current as _;
-use procfs::process::Process as Proc;
 use support::clock::Stopwatch;
 use support::programs::Programs;
 use support::workspace;
 use wire::time::Nanos;
 
 use crate::clients::shop::Process;
+use crate::clock::ThreadTimes;
 use demo::judge::GRACE;
 use faults::ActiveFault;
 use judge::{InjectedFault, Record, RunJudgement, Statement, Way, Word};
@@ -61,8 +61,11 @@ pub struct SourcesArgs {
     /// Write docs/reproduction/sources.json and sources.md.
     #[arg(long, conflicts_with = "quick")]
     write: bool,
-    /// Run the lines of pages of the book instead.
+    /// Write the tables of sources.md anew from the runs in sources.json, and run nothing.
     #[arg(long, conflicts_with_all = ["quick", "write"])]
+    rewrite: bool,
+    /// Run the lines of pages of the book instead.
+    #[arg(long, conflicts_with_all = ["quick", "write", "rewrite"])]
     pages: bool,
     /// Run those of this page only, such as traces or start/redis.
     #[arg(long, value_name = "NAME", requires = "pages")]
@@ -81,6 +84,9 @@ pub struct SourcesArgs {
 ///
 /// A program does not start, or the runs miss a bar, except with `--quick`.
 pub fn run(args: &SourcesArgs) -> Result<()> {
+    if args.rewrite {
+        return write_page(&recorded(&workspace().join("docs/reproduction/sources.json"))?.tables());
+    }
     let uview = || match &args.uview {
         Some(path) => path.canonicalize().with_context(|| path.display().to_string()),
         None => Ok(Programs::build()?.path("uview")?.to_owned()),
@@ -104,6 +110,7 @@ pub fn run(args: &SourcesArgs) -> Result<()> {
         quick: args.quick,
         interval_ms: pace.interval_ms,
         cores,
+        cost_in_ns: true,
         programs: present.clone(),
         not_run,
         runs: Vec::new(),
@@ -147,18 +154,36 @@ fn present(wanted: &[Program]) -> (Vec<Program>, Vec<String>) {
     (present, not_run)
 }
 
-/// The runs as JSON, and their tables between the marks of the page.
+/// The runs as JSON, and their tables on the page.
 fn write(report: &Report, text: &str) -> Result<()> {
-    let folder = workspace().join("docs/reproduction");
-    fs::write(folder.join("sources.json"), serde_json::to_string_pretty(report)? + "\n")?;
-    let path = folder.join("sources.md");
+    let file = workspace().join("docs/reproduction/sources.json");
+    fs::write(&file, serde_json::to_string_pretty(report)? + "\n")?;
+    write_page(text)
+}
+
+/// The tables between the marks of the page.
+fn write_page(text: &str) -> Result<()> {
+    let path = workspace().join("docs/reproduction/sources.md");
     let page = fs::read_to_string(&path)?;
-    let (begin, end) = ("<!-- sources -->\n", "<!-- end of sources -->");
-    let before = page.split_once(begin).context("sources.md has no mark of its tables' begin")?.0;
-    let after = page.split_once(end).context("sources.md has no mark of its tables' end")?.1;
-    fs::write(&path, format!("{before}{begin}\n{text}\n{end}{after}"))?;
+    let (before, _, after) = parts(&page)?;
+    fs::write(&path, format!("{before}\n{text}\n{after}"))?;
     println!("written: {}", path.display());
     Ok(())
+}
+
+/// The page up to the mark of its tables' begin, the tables, and the rest from the mark of their end on.
+fn parts(page: &str) -> Result<(&str, &str, &str)> {
+    let (begin, end) = ("<!-- sources -->\n", "<!-- end of sources -->");
+    let from = page.find(begin).context("sources.md has no mark of its tables' begin")? + begin.len();
+    let (before, rest) = page.split_at(from);
+    let (tables, after) = rest.split_at(rest.find(end).context("sources.md has no mark of its tables' end")?);
+    Ok((before, tables, after))
+}
+
+/// The runs of `file`. Those of before may lack what is judged since.
+fn recorded(file: &Path) -> Result<Report> {
+    let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    serde_json::from_str(&text).with_context(|| file.display().to_string())
 }
 
 /// Everything that runs. Fields are dropped in this order.
@@ -169,6 +194,7 @@ struct Testbed {
     prometheus: Option<Process>,
     programs: Vec<RunningProgram>,
     clock: Stopwatch,
+    heard: Sender<Statement>,
     words: Receiver<Statement>,
     felt: Receiver<Felt>,
     record: Record,
@@ -185,10 +211,6 @@ fn one_run(
 ) -> Result<Run> {
     let load_before = procfs::LoadAverage::current().map_or(f64::NAN, |load| f64::from(load.one));
     let mut testbed = Testbed::start(uview, present, pace, folder)?;
-    let recorders = [
-        ways::record(uview, &testbed.watch_agents, &folder.join("watch"))?,
-        ways::record(uview, &testbed.endpoint_agents, &folder.join("endpoint"))?,
-    ];
     testbed.until_armed(present, pace)?;
     println!("{:>6.1} s  all are armed; {:.0} s without a fault", testbed.now_s(), pace.healthy.as_secs_f64());
     let before = testbed.used()?;
@@ -196,6 +218,13 @@ fn one_run(
     testbed.wait(pace.healthy)?;
     let elapsed = testbed.now().since(began).unwrap_or_default().as_secs_f64();
     let cost = cost(&before, &testbed.used()?, elapsed);
+    // What only this command asks the agents for begins here, so that it is not in the cost.
+    let recorders = [
+        ways::record(uview, &testbed.watch_agents, &folder.join("watch"))?,
+        ways::record(uview, &testbed.endpoint_agents, &folder.join("endpoint"))?,
+    ];
+    ways::listen_for_restarts(&testbed.endpoint_agents, present, (testbed.clock, testbed.heard.clone()))?;
+    testbed.wait(pace.recorded)?;
     for planned in schedule::plan(seed, present, pace) {
         if let Some(why) = faults::missing(planned.fault, &testbed.programs) {
             let line = format!("{}: {why}", planned.fault);
@@ -239,7 +268,19 @@ impl Testbed {
         let watch = |running| WatchProcess::start(uview, &watch_agents, running, pace, (clock, heard.clone()));
         let watches = programs.iter().map(watch).collect::<Result<_>>()?;
         let (record, since) = (Record::default(), Nanos::ZERO);
-        Ok(Self { watches, watch_agents, endpoint_agents, prometheus, programs, clock, words, felt, record, since })
+        Ok(Self {
+            watches,
+            watch_agents,
+            endpoint_agents,
+            prometheus,
+            programs,
+            clock,
+            heard,
+            words,
+            felt,
+            record,
+            since,
+        })
     }
 
     fn now(&self) -> Nanos {
@@ -352,30 +393,39 @@ impl Testbed {
         Ok(())
     }
 
-    /// Processor time used so far, in clock ticks: watch agents, watch commands, endpoint agents, Prometheus,
-    /// exporters.
-    fn used(&self) -> Result<[Option<u64>; 5]> {
-        let of = |pids: Vec<u32>| -> Result<u64> {
-            let ticks = pids.into_iter().map(|pid| {
-                let stat = Proc::new(pid as i32)?.stat()?;
-                Ok(stat.utime + stat.stime)
-            });
-            ticks.sum()
-        };
-        let agents = |agents: &Agents| vec![agents.host.id(), agents.nic.id()];
+    /// Processor time used so far: watch agents, watch commands, endpoint agents, Prometheus, exporters.
+    fn used(&self) -> Result<[Option<ThreadTimes>; 5]> {
+        let agents = |agents: &Agents| [agents.host.id(), agents.nic.id()];
+        let watches: Vec<_> = self.watches.iter().map(WatchProcess::id).collect();
+        let exporters: Vec<_> = self.programs.iter().map(|running| running.exporter_process.id()).collect();
         Ok([
-            Some(of(agents(&self.watch_agents))?),
-            Some(of(self.watches.iter().map(WatchProcess::id).collect())?),
-            Some(of(agents(&self.endpoint_agents))?),
-            self.prometheus.as_ref().map(|prometheus| of(vec![prometheus.id()])).transpose()?,
-            Some(of(self.programs.iter().map(|running| running.exporter_process.id()).collect())?),
+            Some(ThreadTimes::of(&agents(&self.watch_agents))?),
+            Some(ThreadTimes::of(&watches)?),
+            Some(ThreadTimes::of(&agents(&self.endpoint_agents))?),
+            self.prometheus.as_ref().map(|prometheus| ThreadTimes::of(&[prometheus.id()])).transpose()?,
+            Some(ThreadTimes::of(&exporters)?),
         ])
     }
 }
 
-fn cost(before: &[Option<u64>; 5], after: &[Option<u64>; 5], seconds: f64) -> Cost {
-    let ticks = seconds * procfs::ticks_per_second() as f64;
-    let share = |at: usize| Some((after[at]? - before[at]?) as f64 / ticks);
+fn cost(before: &[Option<ThreadTimes>; 5], after: &[Option<ThreadTimes>; 5], seconds: f64) -> Cost {
+    let share = |at: usize| Some(after[at].as_ref()?.since(before[at].as_ref()?).as_secs_f64() / seconds);
     let of = |at: usize| share(at).unwrap_or_default();
     Cost { watch_agents: of(0), watch_commands: of(1), endpoint_agents: of(2), prometheus: share(3), exporters: of(4) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_says_what_its_recorded_runs_say() {
+        let folder = workspace().join("docs/reproduction");
+        let report = recorded(&folder.join("sources.json")).unwrap();
+        let page = fs::read_to_string(folder.join("sources.md")).unwrap();
+
+        let (_, tables, _) = parts(&page).unwrap();
+
+        assert_eq!(tables, format!("\n{}\n", report.tables()), "write it again: cargo lab sources --rewrite");
+    }
 }

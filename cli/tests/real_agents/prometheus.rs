@@ -201,4 +201,6 @@ fn a_program_that_restarts_is_another_replica_and_no_anomaly() {
     });
 
     assert_eq!((&after["alarm"], &after["alarms"]), (&false.into(), &0.into()), "{after}");
+    let sources = ask(&run, &["sources"]).unwrap();
+    assert_eq!(sources[0]["restarts"], 1, "{sources}");
 }

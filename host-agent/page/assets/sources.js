@@ -26,10 +26,11 @@ function one(of) {
   } }, el("summary", {}, `${count(of.families.length)} metrics`), body);
   const refused = of.refused ? `, ${count(of.refused)} refused` : "";
   const failed = of.failed ? `, ${count(of.failed)} failed` : "";
+  const restarts = of.restarts ? `, ${count(of.restarts)} restarts` : "";
   return [el("h2", {}, of.service), el("p", { class: "small quiet" }, breakable(of.url)),
     of.problem ? el("p", { class: "notice" }, of.problem) : "",
     table(["~State", "~Every", "~Took", "#Times", "#Samples", "#Bytes", "#Series", "#Watched", "#Summed up", "#Columns"], [[
-      state(of), of.interval ? length(of.interval / 1000) : "–", of.took ? length(of.took / 1000) : "–", `${count(of.scrapes)}${failed}`,
+      state(of), of.interval ? length(of.interval / 1000) : "–", of.took ? length(of.took / 1000) : "–", `${count(of.scrapes)}${failed}${restarts}`,
       `${count(of.samples)}${refused}`, bytes(of.bytes), count(of.exposed), count(of.watched), count(of.summed), count(of.columns)]]),
     of.families.length ? shown : ""];
 }

@@ -221,6 +221,7 @@ impl Scraper {
     /// any service that returns, its first rows are not judged.
     fn leave(&mut self) {
         self.running = 0;
+        self.view.counts.restarts.one_more();
         let gone = [self.values.take(), self.health.take()];
         if gone.iter().any(Option::is_some) {
             tracing::info!(service = self.view.service(), url = self.view.url(), "the program behind it has restarted");

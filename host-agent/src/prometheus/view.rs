@@ -45,6 +45,8 @@ pub(super) struct ScrapeCounts {
     /// In the order of [`RefusedSamples::REASONS`].
     pub(super) refused: [Count; RefusedSamples::REASONS.len()],
     pub(super) late: Count,
+    /// Starts of the program behind it, other than the first.
+    pub(super) restarts: Count,
 }
 
 impl ScrapeCounts {
@@ -55,6 +57,7 @@ impl ScrapeCounts {
             (&self.took_us, &other.took_us),
             (&self.bytes, &other.bytes),
             (&self.late, &other.late),
+            (&self.restarts, &other.restarts),
         ] {
             counter.add(of.get());
         }
@@ -166,6 +169,7 @@ impl TargetView {
             summed: report.summed as u64,
             columns: report.columns as u64,
             families: families.collect(),
+            restarts: self.counts.restarts.get(),
         }
     }
 }

@@ -45,10 +45,11 @@ pub struct Case {
 
 /// Child processes. Dropping this ends them.
 #[derive(Default)]
-struct ProcessGroup(Vec<Child>);
+pub(super) struct ProcessGroup(Vec<Child>);
 
 impl ProcessGroup {
-    fn start(&mut self, command: &mut Command) -> Result<u32> {
+    /// Starts `command`, and returns its process id.
+    pub(super) fn start(&mut self, command: &mut Command) -> Result<u32> {
         let child = command.stdin(Stdio::null()).spawn().with_context(|| format!("cannot start {command:?}"))?;
         let process = child.id();
         self.0.push(child);
@@ -197,6 +198,11 @@ impl Agents {
         Ok(self.status()?.lmaps.get(at).context("there are not as many LMAPs")?.id)
     }
 
+    /// Columns of the first LMAP.
+    pub fn columns(&self) -> Result<u32> {
+        Ok(self.status()?.lmaps.first().context("there is no LMAP")?.columns)
+    }
+
     /// Waits until every service has an LMAP and no LMAP gets more columns.
     fn all_known(&self, case: Case) -> Result<Status> {
         let clock = Stopwatch::start();
@@ -252,7 +258,7 @@ impl Agents {
 }
 
 /// The command of a helper process.
-fn part() -> Command {
+pub(super) fn part() -> Command {
     // This path stays valid even if a build replaces the file.
     let mut command = Command::new("/proc/self/exe");
     command.arg("part");

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use support::clock::Stopwatch;
 
 use super::metric_set::{self, COUNTERS, GAUGES, HISTOGRAMS, Noise};
+use super::obvious;
 use super::prometheus::{Exposition, Scraper};
 use crate::rdma::{self, GuestProgram};
 
@@ -56,6 +57,12 @@ pub enum Helper {
         /// Addresses to scrape.
         addresses: Vec<SocketAddr>,
     },
+    /// Read files of cgroups each second, as the obvious code does, for ever.
+    CgroupReader {
+        /// A file that names them, as JSON.
+        #[arg(long)]
+        list: PathBuf,
+    },
     /// Run a program of `cargo lab rdma` in a virtual machine.
     Guest {
         #[command(subcommand)]
@@ -91,6 +98,7 @@ pub fn run(part: Helper) -> Result<()> {
             };
             scraper(plan, &addresses)
         }
+        Helper::CgroupReader { list } => obvious::read(&list),
         Helper::Guest { part } => rdma::be(part),
     }
 }

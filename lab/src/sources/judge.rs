@@ -6,13 +6,14 @@
 //! that begins while it is on does: it ends that one, and outside of faults it is false like any other. In addition:
 //!
 //! - A restart is no anomaly: an alarm of the program that restarts, during it or the grace after it, is a mistake.
+//!   But it has to be told: by `uview watch`, which says so, and by the host agent, which counts it for its target.
 //! - A program that ends at its memory limit is noticed by `uview watch` if it says so.
 
 use core::ops::Range;
 use std::collections::BTreeMap;
 
 use demo::judge::{GRACE, cause, quiet_time};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use wire::time::Nanos;
 
 use super::probe::Felt;
@@ -22,7 +23,7 @@ use super::schedule::{Fault, Program};
 const BEFORE_ALARM: Nanos = Nanos::from_secs(3);
 
 /// How a program is watched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
     /// The command `uview watch`.
@@ -89,7 +90,7 @@ struct Alarm {
 }
 
 /// What became of a fault in one program by one way.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FaultJudgement {
     pub program: Program,
     pub fault: Fault,
@@ -104,6 +105,9 @@ pub struct FaultJudgement {
     pub effect: Effect,
     /// Whether it shows in what the way records: [`super::visible`]. Set afterwards.
     pub shows: bool,
+    /// Of a restart: whether it was told; `None` in runs in which this was not judged yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told: Option<RestartNotice>,
     /// From when to when, since the begin of the run.
     #[serde(skip)]
     pub began: Nanos,
@@ -111,8 +115,15 @@ pub struct FaultJudgement {
     pub ended: Nanos,
 }
 
+/// Whether a way told a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RestartNotice {
+    /// Seconds from its start to the first word of it; `None` without one.
+    pub said_s: Option<f64>,
+}
+
 /// What requests of a client say about a fault.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Effect {
     /// 90th percentile of the answer times outside of faults, in milliseconds.
     pub usual_ms: f64,
@@ -157,13 +168,18 @@ impl FaultJudgement {
     pub fn is_right(&self, limit: Nanos) -> bool {
         match self.fault {
             Fault::Restart => self.noticed_s.is_none(),
-            _ => self.noticed_s.is_some_and(|after| after <= limit.as_secs_f64()),
+            _ => self.is_noticed(limit),
         }
+    }
+
+    /// Whether an alarm began within `limit`.
+    pub fn is_noticed(&self, limit: Nanos) -> bool {
+        self.noticed_s.is_some_and(|after| after <= limit.as_secs_f64())
     }
 }
 
 /// An alarm that belongs to no fault.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FalseAlarm {
     pub way: Way,
     pub program: Program,
@@ -174,7 +190,7 @@ pub struct FalseAlarm {
 }
 
 /// Evaluation of one run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunJudgement {
     pub faults: Vec<FaultJudgement>,
     pub false_alarms: Vec<FalseAlarm>,
@@ -249,10 +265,19 @@ fn fault_judgement(
         let down = down.map(|heard| (heard.at, "has ended".to_owned()));
         first = first.into_iter().chain(down).min_by_key(|(at, _)| *at);
     }
+    let after = |at: Nanos| at.since(fault.started).unwrap_or_default().as_secs_f64();
     let (noticed_s, reason) = match first {
-        Some((at, reason)) => (Some(at.since(fault.started).unwrap_or_default().as_secs_f64()), reason),
+        Some((at, reason)) => (Some(after(at)), reason),
         None => (None, String::new()),
     };
+    let told = (fault.fault == Fault::Restart).then(|| {
+        let tells = |heard: &&Statement| {
+            (heard.program, heard.way) == (program, way)
+                && matches!(heard.word, Word::Down | Word::Restarted)
+                && (fault.started..until).contains(&heard.at)
+        };
+        RestartNotice { said_s: record.heard.iter().find(tells).map(|heard| after(heard.at)) }
+    });
     let covers = |alarm: &Alarm| alarm.began < fault.started && alarm.ended.is_none_or(|at| fault.started < at);
     FaultJudgement {
         program,
@@ -263,6 +288,7 @@ fn fault_judgement(
         hidden: alarms.iter().any(covers),
         effect: Effect::default(),
         shows: true,
+        told,
         began: fault.started,
         ended: fault.ended,
     }
@@ -376,6 +402,8 @@ mod tests {
         let late = judged(vec![fault(Fault::Restart, 100)], vec![began(118, Way::Watch)]);
 
         assert!(quiet.faults.iter().all(|one| one.is_right(LIMIT)));
+        let said: Vec<_> = quiet.faults.iter().map(|one| one.told.map(|told| told.said_s)).collect();
+        assert_eq!(said, [Some(Some(1.0)), Some(None)], "by `uview watch`, and not by the endpoint");
         assert!(!late.faults[0].is_right(LIMIT), "{:?}", late.faults[0]);
     }
 
@@ -386,6 +414,6 @@ mod tests {
         let hang = judged(vec![fault(Fault::Hang, 100)], vec![down]);
 
         assert_eq!((run.faults[0].noticed_s, &*run.faults[0].reason), (Some(2.0), "has ended"));
-        assert_eq!(hang.faults[0].noticed_s, None);
+        assert_eq!((hang.faults[0].noticed_s, hang.faults[0].told), (None, None));
     }
 }

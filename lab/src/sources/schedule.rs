@@ -4,11 +4,11 @@ use core::fmt;
 
 use clap::ValueEnum;
 use demo::noise::Noise;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use wire::time::Nanos;
 
 /// A program that is watched as it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Program {
     Redis,
@@ -34,7 +34,7 @@ impl fmt::Display for Program {
 }
 
 /// What goes wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fault {
     CpuHog,
@@ -108,8 +108,10 @@ pub struct Pace {
     pub interval_ms: u32,
     /// Scrapes that are learnt before series are chosen.
     pub learn_scrapes: u32,
-    /// Time without a fault between arming and the first one. Processor time is measured in it.
+    /// Time without a fault from when all are armed. Processor time is measured in it.
     pub healthy: Nanos,
+    /// Time after that, still without a fault. From here on rows are recorded, with which those of faults are compared.
+    pub recorded: Nanos,
     /// The shortest and the longest fault, in seconds.
     pub lasts_s: (f64, f64),
     /// The shortest and the longest pause after a fault, in seconds: longer than the judge's grace, or it is no quiet
@@ -120,11 +122,13 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Defaults of both ways: a sample, and a scrape, each second.
+    /// A sample, and a scrape, each second. Of `uview watch` that is the default; an endpoint would be scraped more
+    /// seldom once it is learnt if it took long.
     pub const FULL: Self = Self {
         interval_ms: 1000,
         learn_scrapes: 60,
         healthy: Nanos::from_secs(45),
+        recorded: Nanos::from_secs(30),
         lasts_s: (8.0, 12.0),
         gap_s: (12.0, 18.0),
         longest_gap: Nanos::from_secs(60),
@@ -135,6 +139,7 @@ impl Pace {
         interval_ms: 200,
         learn_scrapes: 30,
         healthy: Nanos::from_secs(10),
+        recorded: Nanos::from_secs(5),
         lasts_s: (6.0, 8.0),
         gap_s: (6.0, 9.0),
         longest_gap: Nanos::from_secs(12),
@@ -203,13 +208,13 @@ mod tests {
     }
 
     #[test]
-    fn a_run_of_all_programs_takes_at_most_ten_minutes() {
+    fn a_run_of_all_programs_takes_at_most_eleven_minutes() {
         for seed in 1..=5 {
             let faults = plan(seed, &ALL, &Pace::FULL).iter().map(|one| one.lasts.plus(one.gap).0).sum::<u64>();
             let samples = Pace::FULL.learn_scrapes + 120;
             let learning = Nanos::from_millis(u64::from(samples * Pace::FULL.interval_ms));
-            let whole = learning.plus(Pace::FULL.healthy).plus(Nanos(faults));
-            assert!(whole <= Nanos::from_secs(600), "{}", whole.as_secs_f64());
+            let whole = learning.plus(Pace::FULL.healthy).plus(Pace::FULL.recorded).plus(Nanos(faults));
+            assert!(whole <= Nanos::from_secs(660), "{}", whole.as_secs_f64());
         }
     }
 

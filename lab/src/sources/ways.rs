@@ -1,6 +1,7 @@
 //! The two ways: `uview watch` with agents of its own, and a host agent that scrapes exporters. Each says what it says
 //! into one channel.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -13,7 +14,7 @@ use anyhow::{Context as _, Result, ensure};
 use support::clock::Stopwatch;
 use tonic::transport::Endpoint;
 use wire::proto::operators::operators_client::OperatorsClient;
-use wire::proto::operators::{HookEvent, RegisterHookRequest};
+use wire::proto::operators::{HookEvent, RegisterHookRequest, SourceTarget, SourcesRequest};
 use wire::time::Nanos;
 
 use super::judge::{Statement, Way, Word};
@@ -23,6 +24,9 @@ use crate::clients::shop::{Process, ending_with_us, free};
 
 /// Limit for an agent to be ready, on a busy machine.
 const START: Duration = Duration::from_mins(1);
+
+/// How often the host agent is asked for restarts.
+const ASK_EVERY: Duration = Duration::from_millis(250);
 
 /// PostgreSQL's exporter takes some hundred milliseconds on a busy machine.
 const SHORTEST_TIMEOUT_MS: u32 = 1000;
@@ -197,6 +201,44 @@ pub fn listen(agents: &Agents, programs: &[Program], (clock, heard): (Stopwatch,
     Ok(())
 }
 
+/// Sends each restart that the host agent counts of a target, as `uview sources` shows it, until the agent ends. Those
+/// of before are not sent.
+pub fn listen_for_restarts(
+    agents: &Agents,
+    programs: &[Program],
+    (clock, heard): (Stopwatch, Sender<Statement>),
+) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (operators, programs) = (agents.operators.clone(), programs.to_vec());
+    let mut client = runtime
+        .block_on(async { anyhow::Ok(OperatorsClient::new(Endpoint::from_shared(operators)?.connect().await?)) })?;
+    let mut known = restarts(&runtime.block_on(client.sources(SourcesRequest {}))?.into_inner().targets);
+    std::thread::spawn(move || {
+        // Until the agent ends, which it does with the run.
+        while let Ok(reply) = runtime.block_on(client.sources(SourcesRequest {})) {
+            let at = Nanos::from(clock.elapsed());
+            let now = restarts(&reply.into_inner().targets);
+            for program in restarted(&known, &now, &programs) {
+                _ = heard.send(Statement { at, way: Way::Endpoint, program, word: Word::Restarted });
+            }
+            known = now;
+            std::thread::sleep(ASK_EVERY);
+        }
+    });
+    Ok(())
+}
+
+/// Restarts by service.
+fn restarts(targets: &[SourceTarget]) -> BTreeMap<String, u64> {
+    targets.iter().map(|target| (target.service.clone(), target.restarts)).collect()
+}
+
+/// Those of `programs` of which more restarts are counted `now` than `before`.
+fn restarted(before: &BTreeMap<String, u64>, now: &BTreeMap<String, u64>, programs: &[Program]) -> Vec<Program> {
+    let count = |of: &BTreeMap<String, u64>, program: &Program| of.get(program.name()).copied().unwrap_or(0);
+    programs.iter().copied().filter(|program| count(now, program) > count(before, program)).collect()
+}
+
 /// Prometheus, scraping the same exporters as often.
 pub fn prometheus(programs: &[RunningProgram], folder: &Path, pace: &Pace) -> Result<Process> {
     let [address]: [SocketAddr; 1] = free()?;
@@ -243,5 +285,21 @@ mod tests {
 
         assert!(matches!(&of("began")[..], [Word::Another, Word::Began(_)]));
         assert_eq!((of("on"), of("quiet"), of("ended")), (vec![], vec![], vec![Word::Ended]));
+    }
+
+    #[test]
+    fn a_restart_is_a_count_that_has_grown() {
+        let of = |redis, nginx| {
+            let target = |service: &str, restarts| SourceTarget {
+                service: service.to_owned(),
+                restarts,
+                ..SourceTarget::default()
+            };
+            restarts(&[target("redis", redis), target("nginx", nginx)])
+        };
+
+        let programs = [Program::Redis, Program::Nginx];
+        assert_eq!(restarted(&of(1, 0), &of(1, 1), &programs), [Program::Nginx]);
+        assert!(restarted(&of(1, 1), &of(1, 1), &programs).is_empty());
     }
 }

@@ -359,6 +359,9 @@ pub struct SourceTarget {
     /// By name.
     #[prost(message, repeated, tag = "19")]
     pub families: ::prost::alloc::vec::Vec<SourceFamily>,
+    /// Restarts of the program behind it, since the agent's start.
+    #[prost(uint64, tag = "20")]
+    pub restarts: u64,
 }
 /// One metric family of an endpoint.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

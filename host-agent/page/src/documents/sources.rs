@@ -18,7 +18,7 @@ fn target(of: &SourceTarget) -> Value {
         "interval": of.interval_us, "took": of.took_us, "scrapes": of.scrapes, "failed": of.failed_scrapes,
         "learned": of.learned, "needed": of.needed, "samples": of.samples, "bytes": of.bytes,
         "refused": of.refused_samples, "exposed": of.exposed, "watched": of.watched, "summed": of.summed,
-        "columns": of.columns, "families": of.families.iter().map(family).collect::<Vec<_>>(),
+        "columns": of.columns, "restarts": of.restarts, "families": of.families.iter().map(family).collect::<Vec<_>>(),
     })
 }
 
