@@ -1,5 +1,6 @@
 //! The whole path of a host: a service that records every span, and the agent's endpoint that receives and buffers
-//! them; compared with head sampling. Beside both, the SDK that exports as many to a receiver which does nothing with them.
+//! them; compared with head sampling. Beside both, the SDK that exports as many to a receiver which does nothing with
+//! them.
 
 use std::net::SocketAddr;
 use std::time::Duration;

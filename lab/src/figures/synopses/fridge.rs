@@ -34,7 +34,7 @@ fn packets() -> Vec<(Digest, Digest)> {
 
 /// What a turn of the fridge has found.
 #[derive(Clone, Copy, Debug, Default)]
-struct Found {
+struct TurnOutcome {
     tally: Tally,
     /// The sum of the weights of all samples.
     weights: f64,
@@ -45,7 +45,7 @@ pub fn events(name: &str) -> Result<Figure> {
     let packets = packets();
     let settings = Settings { slots: SLOTS, ..Settings::default() };
     let (empty, bare) = (Fridge::new(settings)?, NaiveOverwrite::new(SLOTS, settings.tick_shift, settings.seed)?);
-    let (mut found, mut delays) = (Found::default(), 0_u64);
+    let (mut last, mut delays) = (TurnOutcome::default(), 0_u64);
     let measured = measure_times(
         2 * REQUESTS,
         |_| {
@@ -57,7 +57,7 @@ pub fn events(name: &str) -> Result<Figure> {
                     weights += report.map_or(0.0, |report| report.weight());
                 }
             });
-            found = Found { tally: fridge.tally(), weights };
+            last = TurnOutcome { tally: fridge.tally(), weights };
             time
         },
         |_| {
@@ -71,7 +71,7 @@ pub fn events(name: &str) -> Result<Figure> {
         },
     );
     let answered = (0..REQUESTS - BEHIND).filter(|request| is_answered(*request)).count();
-    let Found { tally, weights } = found;
+    let TurnOutcome { tally, weights } = last;
     ensure!(tally.matched > 0 && delays > 0, "no delay was found: {tally:?}");
     let peer = "a table of as many slots with the same hash and stamps, in which the latest request stays \
                 (`NaiveOverwrite`): no count, no weight";
