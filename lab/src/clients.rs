@@ -5,7 +5,7 @@
 mod agents;
 pub mod load;
 mod logs;
-mod receiver;
+pub mod receiver;
 mod rust_service;
 pub mod shop;
 mod tap;

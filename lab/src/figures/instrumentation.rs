@@ -1,12 +1,22 @@
-//! The cost of instrumentation in a service: the client's handles compared with bare atomics.
+//! The cost of instrumentation in a service: the client's handles compared with bare atomics, and its spans with those
+//! of `tracing` that nobody records.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use anyhow::{Result, ensure};
+use tracing::dispatcher::{Dispatch, with_default};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::SubscriberExt as _;
+
 use super::figure::{Figure, Goal};
-use super::pair::measure;
+use super::pair::{Pair, measure};
 
 const OPERATIONS: u64 = 1_000_000;
+/// Spans of a turn.
+const SPANS: u64 = 100_000;
+/// Allowed nanoseconds of a span, beyond what `tracing` takes by itself.
+const MAX_SPAN_NS: f64 = 150.0;
 
 fn client() -> client::Client {
     client::connect(client::Service::new("figures").instance("figures-1").socket("/nonexistent/uview.sock"))
@@ -59,4 +69,34 @@ pub fn histogram_observe(name: &str) -> Figure {
         },
     );
     Figure::new(name, "ns", "two relaxed AtomicU64::fetch_add, no bucket search", measured, Goal::Stated)
+}
+
+/// A layer that does nothing.
+struct NoopLayer;
+
+impl<S: tracing::Subscriber> Layer<S> for NoopLayer {}
+
+/// As many spans without fields, one after the other.
+fn spans(count: u64) {
+    for _ in 0..count {
+        let _in = tracing::info_span!("charge").entered();
+    }
+}
+
+/// What a span costs the thread that it is of, beyond `tracing` and its registry: its record in the client's ring,
+/// which no agent reads.
+pub fn span(name: &str) -> Result<Figure> {
+    let client = client();
+    let ours = Dispatch::new(tracing_subscriber::registry().with(client.span_layer()));
+    let theirs = Dispatch::new(tracing_subscriber::registry().with(NoopLayer));
+    let is_recorded = with_default(&ours, || client::spans::context(&tracing::info_span!("charge")).is_some());
+    ensure!(is_recorded, "spans are not recorded: {}", client.status());
+    let both =
+        measure(SPANS, |count| with_default(&ours, || spans(count)), |count| with_default(&theirs, || spans(count)));
+    let added = Pair { ours: both.ours - both.peer, ratio: both.ratio - 1.0, ..both };
+    let peer = "the same span by `tracing` and its registry, with a layer that does nothing";
+    let note =
+        format!("a span with its record takes {:.0} ns in all, of which this is what is beyond the peer", both.ours);
+    let figure = Figure::new(name, "ns", peer, added, Goal::Stated);
+    Ok(figure.judged(&format!("≤ {MAX_SPAN_NS} ns"), added.ours <= MAX_SPAN_NS, note))
 }

@@ -44,6 +44,22 @@ impl Decomposition {
             Self::Gram => "numpy.linalg.eigh of the Gram matrix",
         }
     }
+
+    /// How many times as fast as the buffered peer the buffered detector has to be.
+    const fn min_ahead_of_buffered(self) -> f64 {
+        match self {
+            Self::Svd => 8.0,
+            Self::Gram => 25.0,
+        }
+    }
+
+    /// How many times as fast as the row-wise peer the buffered detector has to be.
+    const fn min_ahead_of_row_wise(self) -> f64 {
+        match self {
+            Self::Svd => 50.0,
+            Self::Gram => 100.0,
+        }
+    }
 }
 
 /// numpy in a process of its own, with one thread. It processes rows on request, and reports when it is done.
@@ -190,12 +206,13 @@ pub fn row_wise(name: &str, by: Decomposition) -> Result<Figure> {
 pub fn buffered(name: &str, by: Decomposition) -> Result<Figure> {
     let what = format!("the same score, and {} of 2l rows for every l + 1 rows", by.sentence());
     let (ours, theirs) = (Some(SketchForm::Buffered), (format!("buffered-{}", by.method()), what));
-    against_numpy(name, &Work { ours, theirs, min_ahead: Some(8.0), rows: LEARNT_BUFFERED, remark: "" })
+    let min_ahead = Some(by.min_ahead_of_buffered());
+    against_numpy(name, &Work { ours, theirs, min_ahead, rows: LEARNT_BUFFERED, remark: "" })
 }
 
 /// The default detector, which is buffered, against the paper's form: two algorithms for one guarantee.
 pub fn buffered_against_row_wise(name: &str, by: Decomposition) -> Result<Figure> {
     let (ours, theirs) = (Some(SketchForm::Buffered), row_wise_peer(by));
     let remark = "not the same algorithm: ours decomposes once in l + 1 rows, the peer at every row; ";
-    against_numpy(name, &Work { ours, theirs, min_ahead: Some(50.0), rows: LEARNT, remark })
+    against_numpy(name, &Work { ours, theirs, min_ahead: Some(by.min_ahead_of_row_wise()), rows: LEARNT, remark })
 }
