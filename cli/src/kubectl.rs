@@ -1,7 +1,7 @@
 //! `uview kubectl`, also as a plugin of kubectl: runs a command of an operator in the agent of a node.
 //!
 //! The agent is found by its labels, and the command runs in its container (`kubectl exec`). So the cluster's roles say
-//! who may (`create` on `pods/exec` in the agents' namespace), and no port of the agent has to be open.
+//! who may (`create` on `pods/exec` in the agents' namespace), and no port of the agent has to be open (decision D88).
 
 mod calls;
 mod open;

@@ -3,6 +3,8 @@
 mod chart;
 mod cluster;
 mod peers;
+mod pod_monitor;
+mod rendered;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -50,7 +52,12 @@ pub fn beyond_cluster(is_long: bool) -> Vec<(&'static str, &'static str)> {
     all.extend((!is_long).then_some(cluster::LONG));
     if !cluster::has_iptables() {
         let why = "it needs iptables (Debian: apt-get install iptables)";
-        all.extend([("OTLP by host port; pods use the agent's address", why), ("a HorizontalPodAutoscaler", why)]);
+        all.extend([
+            ("OTLP by host port, or by the Service; pods use the agent's address", why),
+            ("a HorizontalPodAutoscaler", why),
+            ("traces that an operator's token asks for", why),
+            ("what an LMAP of a service with visitors has learnt, after a new host agent", why),
+        ]);
     }
     all
 }

@@ -2,6 +2,7 @@
 
 mod files;
 mod sampling;
+mod status;
 mod synopses;
 
 use core::time::Duration;
@@ -10,7 +11,7 @@ use std::num::NonZeroU64;
 use std::sync::Mutex;
 
 use axum::extract::{RawQuery, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -18,6 +19,7 @@ use kube::runtime::watcher::Event;
 use otlp::Edge;
 use resources::plan::{MAX_OBJECT_BYTES, MAX_OBJECTS};
 use serde_json::{Value, json};
+use support::clock::Stopwatch;
 use support::wait::Wait;
 use wire::id::{Incarnation, LmapId};
 use wire::layout::Slot;
@@ -49,6 +51,10 @@ struct Answers {
     lmaps: ToldObjects,
     policies: ToldObjects,
     synopses: ToldObjects,
+    /// How the next writes of statuses are refused: code, and `Retry-After` in seconds.
+    refusals: VecDeque<(StatusCode, Option<u64>)>,
+    /// When it was attempted to write a status, by the server's clock.
+    attempts: Vec<Duration>,
     /// Statuses that were written, oldest first.
     written: Vec<Value>,
     /// Queries of lists.
@@ -65,8 +71,8 @@ impl Answers {
     }
 }
 
-#[derive(Clone, Debug, Default)]
-struct ApiServer(Arc<Mutex<Answers>>);
+#[derive(Clone, Debug)]
+struct ApiServer(Arc<Mutex<Answers>>, Stopwatch);
 
 impl ApiServer {
     async fn answer(&self, kind: &str, query: &str) -> Response {
@@ -92,6 +98,22 @@ impl ApiServer {
     fn tell(&self, change: &str, object: &Value) {
         let kind = object["kind"].as_str().unwrap();
         self.0.lock().unwrap().of(kind).watches.push_back(json!({"type": change, "object": object}));
+    }
+
+    /// Takes a status, unless it is to be refused.
+    fn take(&self, status: &str) -> Response {
+        let object: Value = serde_json::from_str(status).unwrap();
+        let mut answers = self.0.lock().unwrap();
+        answers.attempts.push(self.1.elapsed());
+        if let Some((code, retry_after)) = answers.refusals.pop_front() {
+            let mut response = failure(code);
+            if let Some(seconds) = retry_after {
+                response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+            }
+            return response;
+        }
+        answers.written.push(object.clone());
+        Json(object).into_response()
     }
 
     fn written(&self) -> Vec<Value> {
@@ -179,7 +201,7 @@ impl Running {
 
     /// With what the API server tells, on a node that samples traces at `edge`.
     async fn start_told(told: Answers, edge: Option<Arc<Edge>>) -> Self {
-        let server = ApiServer(Arc::new(Mutex::new(told)));
+        let server = ApiServer(Arc::new(Mutex::new(told)), Stopwatch::start());
         let of_kind = |kind: &'static str| {
             get(async move |State(server): State<ApiServer>, RawQuery(query): RawQuery| {
                 server.answer(kind, &query.unwrap_or_default()).await
@@ -187,10 +209,8 @@ impl Running {
         };
         let status = get(async || failure(StatusCode::NOT_FOUND)).patch(
             async |State(server): State<ApiServer>, RawQuery(query): RawQuery, body: String| {
-                let object: Value = serde_json::from_str(&body).unwrap();
                 assert!(query.is_some_and(|query| query.contains("force=true")));
-                server.0.lock().unwrap().written.push(object.clone());
-                Json(object)
+                server.take(&body)
             },
         );
         let router = Router::new()

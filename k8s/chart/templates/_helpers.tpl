@@ -59,12 +59,17 @@ spec:
   privateKey: {algorithm: ECDSA, size: 256, rotationPolicy: Always}
 {{- end }}
 
+{{/* The class of the agents' pods: the chart's own, the one that is named, or none. An earlier release has no such values. */}}
+{{- define "uview.priorityClass" -}}
+{{- if (.Values.priorityClass | default dict).create }}{{ include "uview.fullname" . }}{{ else }}{{ .Values.priorityClassName }}{{ end -}}
+{{- end }}
+
 {{/* What all pods have in common. */}}
 {{- define "uview.pod" -}}
 serviceAccountName: {{ include "uview.serviceAccount" . }}
 enableServiceLinks: false
 terminationGracePeriodSeconds: 30
-{{- with .Values.priorityClassName }}
+{{- with include "uview.priorityClass" . }}
 priorityClassName: {{ . }}
 {{- end }}
 {{- with .Values.imagePullSecrets }}

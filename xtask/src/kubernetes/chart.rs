@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
 use support::workspace;
 
-use super::peers;
+use super::{peers, pod_monitor};
 use crate::command::output;
 
 /// The chart, and what is rendered from it for those without helm.
@@ -27,7 +27,7 @@ const KUBERNETES: &str = "1.30.0";
 const EARLIER_KUBERNETES: &str = "1.21.0";
 /// Values as `helm upgrade --reuse-values` keeps them of an earlier release: its defaults, and nothing that came later.
 const REUSED: &str = "otlp.hostPort=true,otlp.watchOnly=null,hostAgent.peers=null,hostAgent.extraVolumes=null,\
-                      hostAgent.extraVolumeMounts=null";
+                      hostAgent.extraVolumeMounts=null,priorityClass=null";
 /// Values without which nodes do not gossip.
 const UPSTREAM: &str = "otlp.upstream.endpoint=http://collector:4317";
 const ORDER: &str = "hostAgent.peers.orderKey=8d0f3a5b6c7e9f1a2b3c4d5e6f708192";
@@ -57,11 +57,13 @@ pub fn check(helm: &Path, uview: &Path, write: bool) -> Result<()> {
         let rendered = render(helm, &["--values".as_ref(), file.as_os_str()])?;
         let limits = limits(&rendered, uview).with_context(|| name.to_string())?;
         peers::check(&rendered, uview).with_context(|| name.to_string())?;
+        pod_monitor::check(&rendered).with_context(|| name.to_string())?;
         println!("{name}: {} objects; {}", objects(&rendered)?.len(), limits.join(", "));
     }
     refused(helm)?;
     otlp(helm)?;
     services(helm)?;
+    priority(helm)?;
     reused(helm)?;
     definitions(helm, uview, write)?;
     manifests(helm, write)
@@ -127,6 +129,8 @@ fn refused(helm: &Path) -> Result<()> {
         "hostAgent.operatorsApi.enabled=true",
         "hostAgent.operatorsApi.enabled=true,hostAgent.operatorsApi.secretName=tls,hostAgent.operatorsApi.audience=",
         "csi.enabled=true,csi.kubeletDir=kubelet",
+        // Higher classes are the cluster's own.
+        "priorityClass.create=true,priorityClass.value=2000000000",
         // Gossip without spans, without an order that all nodes have, and without certificates, or with two of them.
         &gossip("issuer.name=peers").replace(UPSTREAM, "otlp.upstream=null,otlp.watchOnly=false"),
         &gossip("issuer.name=peers").replace(ORDER, "hostAgent.peers.orderKey="),
@@ -169,13 +173,7 @@ fn otlp(helm: &Path) -> Result<()> {
         ("hostAgent.config.otlp.upstream.endpoint=http://c:4317", &[forwarded], &[watched, on, service]),
     ];
     for (set, there, absent) in cases {
-        let rendered = render(helm, &["--set".as_ref(), set.as_ref()])?;
-        for text in there {
-            ensure!(rendered.contains(text), "{set}: the chart renders no `{text}`");
-        }
-        for text in absent {
-            ensure!(!rendered.contains(text), "{set}: the chart renders `{text}`");
-        }
+        has(&render(helm, &["--set".as_ref(), set.as_ref()])?, set, (there, absent))?;
     }
     let before = render(helm, &["--kube-version".as_ref(), "1.21.0".as_ref()])?;
     ensure!(before.contains(watched) && !before.contains(service), "1.21: a Service leads to any node's agent");
@@ -197,10 +195,37 @@ fn services(helm: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Which class the agents' pods have, by the values. Helm has numbers with a point: a large one would be written as a
+/// power.
+fn priority(helm: &Path) -> Result<()> {
+    let own = "\nvalue: 1000000000\n";
+    let cases: [(&str, &[&str], &[&str]); 4] = [
+        ("otlp.keep=tail", &["priorityClassName: system-node-critical\n"], &["kind: PriorityClass"]),
+        ("priorityClassName=", &[], &["priorityClassName", "kind: PriorityClass"]),
+        ("priorityClass.create=true", &["priorityClassName: uview\n", own], &["ClassName: system-node-critical"]),
+        ("priorityClass.create=true,priorityClassName=", &["priorityClassName: uview\n", own], &[]),
+    ];
+    for (set, there, absent) in cases {
+        has(&render(helm, &["--set".as_ref(), set.as_ref()])?, set, (there, absent))?;
+    }
+    Ok(())
+}
+
+/// Checks that `rendered` with the values `set` has the texts `there`, and none of `absent`.
+fn has(rendered: &str, set: &str, (there, absent): (&[&str], &[&str])) -> Result<()> {
+    for text in there {
+        ensure!(rendered.contains(text), "{set}: the chart renders no `{text}`");
+    }
+    for text in absent {
+        ensure!(!rendered.contains(text), "{set}: the chart renders `{text}`");
+    }
+    Ok(())
+}
+
 /// With values of an earlier release the chart does what it did: no OTLP without an upstream, and no gossip.
 fn reused(helm: &Path) -> Result<()> {
     let rendered = render(helm, &["--set".as_ref(), REUSED.as_ref()]).context("values of an earlier release")?;
-    for text in ["watch_only: true", "containerPort: 4317", "name: gossip", "--gossip-name"] {
+    for text in ["watch_only: true", "containerPort: 4317", "name: gossip", "--gossip-name", "kind: PriorityClass"] {
         ensure!(!rendered.contains(text), "with values of an earlier release the chart renders `{text}`");
     }
     Ok(())

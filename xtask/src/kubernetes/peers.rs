@@ -8,6 +8,8 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use support::certificates::{Authority, Subject};
 
+use super::rendered::objects;
+
 /// Where the chart mounts certificates of gossip.
 const MOUNT: &str = "/etc/uview-peers-tls/";
 /// What cert-manager's CSI driver replaces by the pod's name in the names of a certificate.
@@ -115,11 +117,6 @@ fn is_of_certificates(line: &str) -> bool {
 
 fn strings(list: &Value) -> Vec<&str> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
-}
-
-fn objects(rendered: &str) -> Result<Vec<Value>> {
-    let documents = rendered.split("\n---\n").filter(|text| text.lines().any(|line| line.starts_with("kind:")));
-    documents.map(|text| serde_saphyr::from_str(text).context("helm rendered no object")).collect()
 }
 
 #[cfg(test)]

@@ -141,12 +141,25 @@ fn pod(name: &str) -> String {
 ///
 /// It is not within two minutes.
 pub fn new_pod(cluster: &Cluster, name: &str) -> Result<()> {
-    cluster.sh(&pod(name))?;
+    create_pod(cluster, name)?;
     is_known(cluster, name)
 }
 
+/// Creates a pod, which does nothing.
+///
+/// # Errors
+///
+/// The API server refuses it.
+pub fn create_pod(cluster: &Cluster, name: &str) -> Result<()> {
+    cluster.sh(&pod(name)).map(drop)
+}
+
 /// Waits until the agent reads a pod, under its name. The number of pods says less: others may go meanwhile.
-fn is_known(cluster: &Cluster, name: &str) -> Result<()> {
+///
+/// # Errors
+///
+/// It does not within two minutes.
+pub fn is_known(cluster: &Cluster, name: &str) -> Result<()> {
     let service = format!("default/{name}");
     cluster.until("the new pod is known", |status| status.services().contains(&service.as_str()))
 }

@@ -155,8 +155,17 @@ impl Cluster {
     ///
     /// It fails.
     pub fn json(&self, arguments: &str) -> Result<Value> {
+        self.json_at(SOCKETS, arguments)
+    }
+
+    /// The same of an agent whose sockets are in the directory `sockets`.
+    ///
+    /// # Errors
+    ///
+    /// It fails.
+    pub fn json_at(&self, sockets: &str, arguments: &str) -> Result<Value> {
         let uview = self.uview.display();
-        let text = self.sh(&format!("{uview} {arguments} --json --runtime-dir {SOCKETS} 2>/dev/null || [ $? = 2 ]"))?;
+        let text = self.sh(&format!("{uview} {arguments} --json --runtime-dir {sockets} 2>/dev/null || [ $? = 2 ]"))?;
         serde_json::from_str(&text).with_context(|| format!("`uview {arguments}` prints {text:?}"))
     }
 
@@ -166,7 +175,16 @@ impl Cluster {
     ///
     /// It does not answer.
     pub fn status(&self) -> Result<Status> {
-        self.json("status").map(Status)
+        self.status_at(SOCKETS)
+    }
+
+    /// The status of the host agent whose sockets are in the directory `sockets`.
+    ///
+    /// # Errors
+    ///
+    /// It does not answer.
+    pub fn status_at(&self, sockets: &str) -> Result<Status> {
+        self.json_at(sockets, "status").map(Status)
     }
 
     /// Waits until `holds` is true of the status.
@@ -412,8 +430,17 @@ impl Status {
 
     /// Whether one of the problems begins with `start`.
     pub fn has_problem(&self, start: &str) -> bool {
-        let problems = self.0["problems"].as_array().map_or(&[][..], Vec::as_slice);
-        problems.iter().any(|problem| problem.as_str().is_some_and(|problem| problem.starts_with(start)))
+        self.has_line("problems", start)
+    }
+
+    /// Whether one of the notes, which are no problems, begins with `start`.
+    pub fn has_note(&self, start: &str) -> bool {
+        self.has_line("notes", start)
+    }
+
+    fn has_line(&self, of: &str, start: &str) -> bool {
+        let lines = self.0[of].as_array().map_or(&[][..], Vec::as_slice);
+        lines.iter().any(|line| line.as_str().is_some_and(|line| line.starts_with(start)))
     }
 }
 

@@ -4,6 +4,7 @@
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
+use super::api_server;
 use super::kit::Cluster;
 use super::steps::Steps;
 
@@ -18,13 +19,16 @@ spec:
   workload: {name: gateway}
   interval: 500ms
 ";
+/// A pod that comes then, too.
+const POD: &str = "after-compaction";
 /// What the rule says to who breaks it.
 const REFUSAL: &str = "a host agent writes only the LmapNodeStatus that has the name of its own node";
 /// Writes nothing, as the service account of the host agents.
 const WRITE: &str = "curl -s --cacert $PKI/ca.crt --cert $PKI/admin.crt --key $PKI/admin.key -X PATCH \
     -H 'Content-Type: application/apply-patch+yaml' -H 'Impersonate-User: system:serviceaccount:uview:uview'";
 
-/// After a compaction and a start anew, agents list again; then the rule is installed, tried, and removed.
+/// After a compaction and a start anew, agents list again, and know a new pod; then the rule is installed, tried, and
+/// removed.
 ///
 /// # Errors
 ///
@@ -33,11 +37,13 @@ pub fn check(cluster: &Cluster, steps: &mut Steps) -> Result<()> {
     let has_rules = steps.run("custom resources: their history is compacted, their server starts anew", || {
         let version = "kubectl get --raw /apis/uview.dev/v1alpha1/lmaps | jq -r .metadata.resourceVersion";
         cluster.sh(&format!("etcdctl --endpoints=$ETCD compact $({version})"))?;
+        // Its container joins its workload some seconds later: meanwhile the next steps are done.
+        api_server::create_pod(cluster, POD)?;
         Ok(cluster.evaluate_rules())
     })?;
     if let Err(error) = has_rules {
         println!("NOT RUN: the rule that nodes write their own status only: the kit knows no such rules: {error:#}");
-        return Ok(());
+        return new_pod(cluster, steps);
     }
     let interval = |micros: u64| {
         let what = format!("{SERVICE} has a row every {micros} µs");
@@ -49,6 +55,7 @@ pub fn check(cluster: &Cluster, steps: &mut Steps) -> Result<()> {
         cluster.sh("kubectl -n shop delete lmap later")?;
         interval(100_000)
     })?;
+    new_pod(cluster, steps)?;
     steps.run("a node writes its own status only (the claim of its token impersonated)", || {
         let file = rule(cluster)?;
         Cluster::until_some("the rule is taken", || cluster.sh(&format!("kubectl apply --validate=false -f {file}")))?;
@@ -71,6 +78,11 @@ pub fn check(cluster: &Cluster, steps: &mut Steps) -> Result<()> {
         cluster.sh(&format!("kubectl delete -f {file}"))?;
         Cluster::until_some("the rule is gone", || taken("lab", None))
     })
+}
+
+/// The pod that was created after the compaction is known.
+fn new_pod(cluster: &Cluster, steps: &mut Steps) -> Result<()> {
+    steps.run("a pod that came after the compaction is known", || api_server::is_known(cluster, POD))
 }
 
 /// The rule as the chart has it for a server that puts nodes' names into tokens: the path of its manifest.

@@ -9,6 +9,7 @@ use support::workspace;
 
 use super::kit::{Cluster, SHELL};
 use super::steps::Steps;
+use super::watched_only;
 
 const PAGE: &str = "docs/start/kubernetes.md";
 /// Directories of an installation whose values name no others.
@@ -77,6 +78,8 @@ fn lines_and_undo(
     };
     let printed = steps.run("the quick start, as written: installed, an alarm, an Lmap", || run("lines", lines))?;
     println!("{}", printed.lines().filter(|line| line.contains("quick/payment")).collect::<Vec<_>>().join("\n"));
+    // What the page has installed is what a newcomer has: no other step is without an upstream.
+    watched_only::check(cluster, steps)?;
     steps.run("what undoes it, as written: nothing is left but what was learnt", || {
         run("undo", undo)?;
         let kinds = "kubectl get crd,clusterrole,clusterrolebinding -o name | grep uview || true";

@@ -1,5 +1,5 @@
-//! Callers with tokens of the cluster: a service account that no role lets, the command that its refusal prints, and
-//! what it may then.
+//! Callers with tokens of the cluster: a service account that no role lets, the commands that its refusals print, and
+//! what it may then: first as a viewer, then as an operator.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -7,11 +7,15 @@ use serde_json::{Value, json};
 use super::super::chart::CHART;
 use super::kit::Cluster;
 use super::steps::Steps;
+use super::traces::{self, has_iptables};
+use super::upstream::Upstream;
 
 /// The name of the Service of the agents.
 const NAME: &str = "uview-host-agent.uview.svc";
-/// The binding that a refusal names.
-const BINDING: &str = "uview-viewer-shop-dashboard";
+/// The bindings that refusals name: of a viewer, and of an operator.
+const BINDINGS: [&str; 2] = ["uview-viewer-shop-dashboard", "uview-operator-shop-dashboard"];
+/// A service whose spans come, and why its traces are asked for.
+const ASKED_FOR: [&str; 2] = ["market/payment", "payment is slow"];
 /// A certificate for that name, signed by the cluster's own authority.
 const CERTIFICATE: &str = "set -e; cd $N; \
     openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=uview-operators -keyout ops.key -out ops.csr; \
@@ -39,12 +43,22 @@ fn uview(cluster: &Cluster, token: &str, arguments: &str) -> Result<String> {
     cluster.sh(&format!("{program} {arguments} {connection} --token-file {token} 2>&1 || true"))
 }
 
-/// A service account is refused, is let by the command of the refusal, and may no more than that.
+/// Grants what the refusal `refused` says, by the command that it names, which makes `binding`.
+fn grant(cluster: &Cluster, refused: &str, binding: &str) -> Result<()> {
+    let grant = refused.split("To grant it: ").nth(1).and_then(|text| text.lines().next());
+    let grant = grant.with_context(|| format!("no command in {refused}"))?;
+    ensure!(grant.starts_with(&format!("kubectl create clusterrolebinding {binding} ")), "{grant}");
+    cluster.sh(grant).map(drop)
+}
+
+/// A service account is refused, is let by the command of the refusal, and may no more than that: as a viewer it reads,
+/// as an operator it has traces kept, which go to `upstream`.
 ///
 /// # Errors
 ///
 /// The first check that fails.
-pub fn check(cluster: &Cluster, values: &str, steps: &mut Steps) -> Result<()> {
+pub fn check(cluster: &Cluster, (values, upstream): (&str, &Upstream), steps: &mut Steps) -> Result<()> {
+    let [viewer, operator] = BINDINGS;
     steps.run("operators' API for tokens of the cluster, turned on", || {
         cluster.sh(CERTIFICATE)?;
         let set = "hostAgent.operatorsApi.enabled=true,hostAgent.operatorsApi.secretName=operators-tls";
@@ -53,11 +67,7 @@ pub fn check(cluster: &Cluster, values: &str, steps: &mut Steps) -> Result<()> {
     })?;
     let (own, other) = (token(cluster, "uview")?, token(cluster, "vault")?);
     steps.run("a service account is refused, and let by the command that it is told", || {
-        let refused = uview(cluster, &own, "status")?;
-        let grant = refused.split("To grant it: ").nth(1).and_then(|text| text.lines().next());
-        let grant = grant.with_context(|| format!("no command in {refused}"))?;
-        ensure!(grant.starts_with(&format!("kubectl create clusterrolebinding {BINDING} ")), "{grant}");
-        cluster.sh(grant)?;
+        grant(cluster, &uview(cluster, &own, "status")?, viewer)?;
         // The refusal is kept for five seconds.
         Cluster::until_some("it may read the status", || {
             let status = uview(cluster, &own, "status")?;
@@ -67,12 +77,19 @@ pub fn check(cluster: &Cluster, values: &str, steps: &mut Steps) -> Result<()> {
     })?;
     let drain = uview(cluster, &own, "drain 0")?;
     ensure!(drain.contains("the verb update on agents/workers of uview.dev"), "a viewer drains: {drain}");
-    let trigger = uview(cluster, &own, "trigger shop/store")?;
-    ensure!(trigger.contains("the verb create on agents/traces of uview.dev"), "a viewer asks for traces: {trigger}");
+    let refused = uview(cluster, &own, &format!("trigger {}", ASKED_FOR[0]))?;
+    ensure!(refused.contains("the verb create on agents/traces of uview.dev"), "a viewer asks for traces: {refused}");
     let foreign = uview(cluster, &other, "status")?;
     ensure!(foreign.contains("the API server does not accept the token"), "another audience: {foreign}");
     println!("{drain}{foreign}");
-    cluster.sh(&format!("kubectl delete clusterrolebinding {BINDING}"))?;
+    // Otherwise spans go to the address of an agent's pod that is gone.
+    if has_iptables() {
+        steps.run("bound as an operator it has traces kept, which say whose token it was", || {
+            grant(cluster, &refused, operator)?;
+            asks_for_traces(cluster, &own, upstream)
+        })?;
+    }
+    cluster.sh(&format!("kubectl delete clusterrolebinding --ignore-not-found {viewer} {operator}"))?;
     cluster.sh("kubectl -n shop delete serviceaccount dashboard")?;
     steps.run("turned off again", || {
         cluster.helm(&format!("upgrade uview {CHART} -n uview -f {values}"))?;
@@ -80,4 +97,30 @@ pub fn check(cluster: &Cluster, values: &str, steps: &mut Steps) -> Result<()> {
     })?;
     // Only now: a kubelet waits with the end of a pod whose secret is gone.
     cluster.sh("kubectl -n uview delete secret operators-tls --wait=false").map(drop)
+}
+
+/// Who holds the token in the file `token` asks for traces: the request is counted, and a trace arrives that says why
+/// it was kept and who asked.
+fn asks_for_traces(cluster: &Cluster, token: &str, upstream: &Upstream) -> Result<()> {
+    let [service, why] = ASKED_FOR;
+    upstream.clear();
+    // The refusal is kept for five seconds, and the agent has no span of the service as long as it is new.
+    let said = Cluster::until_some("it may ask for traces", || {
+        let said = uview(cluster, token, &format!("trigger {service} --for 1m --reason '{why}'"))?;
+        ensure!(said.contains("are kept on this node"), "{said}");
+        Ok(said)
+    })?;
+    let asked = cluster.metric("uview_host_operator_triggers")?;
+    ensure!((asked - 1.0).abs() < 0.5, "{asked} requests were carried out");
+    let reason = format!("asked for: {why}, by account system:serviceaccount:shop:dashboard");
+    Cluster::until_some("a trace that was asked for arrives", || {
+        let reasons: Vec<String> =
+            upstream.traces().values().filter_map(|trace| traces::reason(trace)).map(str::to_owned).collect();
+        ensure!(reasons.contains(&reason), "only these reasons arrived: {reasons:?}");
+        Ok(())
+    })?;
+    // That ends it.
+    uview(cluster, token, &format!("trigger {service} --for 1s"))?;
+    println!("{said}{reason}");
+    Ok(())
 }
