@@ -80,7 +80,7 @@ pub fn connect(service: Service) -> Client {
     fork::watch(&shared);
     let mut io_thread = None;
     if valid {
-        match IoThread::start(Arc::clone(&shared), service.socket_path()) {
+        match IoThread::start(Arc::clone(&shared), service.socket_path(), service.at_thread_start) {
             Ok(started) => io_thread = Some(started),
             Err(error) => shared.lock().registry.problems.note(Cause::Thread(error.to_string())),
         }

@@ -85,14 +85,20 @@ impl Counter {
 }
 
 impl ShardedCounter {
-    /// Adds `count`: one relaxed atomic operation, on a cache line that other threads seldom use. Each shard wraps
-    /// after 2^64.
+    /// Adds `count`: one relaxed atomic operation, on a cache line that other threads seldom use: up to 16 threads that
+    /// first added one after another have words of their own. Each shard wraps after 2^64.
     #[inline]
     pub fn add(&self, count: u64) {
+        self.add_as(thread_number::get(), count);
+    }
+
+    /// Adds `count` as the thread of this number.
+    #[inline]
+    fn add_as(&self, thread: usize, count: u64) {
         let words = self.slots.words();
         // A power of two, unless the words were given by somebody else.
         let shards = words.len() / STRIDE;
-        let shard = thread_number::get() & shards.wrapping_sub(1);
+        let shard = thread & shards.wrapping_sub(1);
         if let Some(word) = words.get(shard * STRIDE) {
             word.fetch_add(count, Relaxed);
         }
@@ -362,6 +368,29 @@ mod tests {
         let used = words.iter().step_by(STRIDE).filter(|word| **word > 0).count();
         assert!(used > 1, "{words:?}");
         assert_eq!(words.iter().step_by(STRIDE).sum::<u64>(), 32_000, "nothing between the shards: {words:?}");
+    }
+
+    #[test]
+    fn as_many_threads_as_there_are_words_share_none_and_those_that_do_lose_nothing() {
+        let binding = detached(Shards::LIMIT * Shards::STRIDE);
+        let counter = ShardedCounter::new(&binding);
+        let threads = Shards::LIMIT as usize;
+        let counts =
+            || -> Vec<u64> { binding.run.words().iter().step_by(STRIDE).map(|word| word.load(Relaxed)).collect() };
+
+        // Numbers go on from any other thread's.
+        (100..100 + threads).for_each(|thread| counter.add_as(thread, 1));
+        assert_eq!(counts(), vec![1; threads]);
+        counter.add_as(100 + threads, 1);
+        assert_eq!(counts().iter().filter(|count| **count == 2).count(), 1, "the 17th shares with the first");
+
+        std::thread::scope(|scope| {
+            for thread in [100, 100 + threads] {
+                let counter = &counter;
+                scope.spawn(move || (0..10_000).for_each(|_| counter.add_as(thread, 1)));
+            }
+        });
+        assert_eq!(counter.get(), threads as u64 + 1 + 20_000);
     }
 
     #[test]

@@ -70,13 +70,19 @@ pub(crate) struct IoThread {
 }
 
 impl IoThread {
-    /// Starts the thread that connects to `socket`.
-    pub(crate) fn start(shared: Arc<Shared>, socket: PathBuf) -> io::Result<Self> {
+    /// Starts the thread that connects to `socket`. It calls `first` before anything else.
+    pub(crate) fn start(shared: Arc<Shared>, socket: PathBuf, first: Option<fn()>) -> io::Result<Self> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let signal = Arc::new(Signal { wake, stop: AtomicBool::new(false) });
         let event_loop =
             EventLoop { shared, signal: Arc::clone(&signal), clock: Clock::start(), socket, connection: None };
-        let thread = std::thread::Builder::new().name("uview".to_owned()).spawn(move || event_loop.run())?;
+        let run = move || {
+            if let Some(first) = first {
+                first();
+            }
+            event_loop.run();
+        };
+        let thread = std::thread::Builder::new().name("uview".to_owned()).spawn(run)?;
         Ok(Self { signal, thread })
     }
 

@@ -21,6 +21,7 @@ pub struct Service {
     limits: Limits,
     process_metrics: bool,
     changes_every: Option<Duration>,
+    pub(crate) at_thread_start: Option<fn()>,
 }
 
 /// Bounds on a client's memory, so that a mistake such as an unbounded label value costs a known amount.
@@ -60,6 +61,7 @@ impl Service {
             limits: Limits::default(),
             process_metrics: true,
             changes_every: None,
+            at_thread_start: None,
         }
     }
 
@@ -84,6 +86,13 @@ impl Service {
     /// Sets the bounds on the client's memory.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// Calls `start` first in the thread that the client starts: for a library that watches the calls of its process,
+    /// and has to tell the client's from the program's.
+    pub fn at_thread_start(mut self, start: fn()) -> Self {
+        self.at_thread_start = Some(start);
         self
     }
 

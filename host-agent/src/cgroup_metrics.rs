@@ -1,6 +1,7 @@
 //! Metrics of cgroups (containers, systemd units) that nobody changed: a thread finds those that the configuration
 //! names and reads each into a region of the agent. Each is a replica of a service, as if it had registered itself.
 
+mod distinct_paths;
 mod measured_cgroup;
 mod orders;
 mod others_names;
@@ -10,7 +11,7 @@ mod series;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
@@ -27,6 +28,8 @@ use crate::clock::Clock;
 use crate::control_plane::{IdentityRule, may_measure};
 use crate::node::Node;
 use crate::pod_watch::PodWatch;
+use distinct_paths::DistinctPaths;
+use measured_cgroup::processes_file;
 pub use measured_cgroup::{FILE_BYTES, MAX_FILES, MeasuredCgroup, VanishedError};
 use orders::CgroupOrder;
 pub(crate) use orders::PatternSender;
@@ -76,24 +79,28 @@ impl CgroupSettings {
 
     /// Finds at most `room` cgroups that are not `known`: those of patterns, then containers of pods.
     fn find(&self, hierarchies: &[Hierarchy], known: &dyn Fn(&str) -> bool, room: usize) -> FoundCgroups {
-        let others = RefCell::new(OthersNames::default());
+        let others = RefCell::new((OthersNames::default(), DistinctPaths::default()));
         let own_name = |pattern: &Pattern, path: &str| {
             let service = pattern.service(path)?;
             if self.may_be(path, &service) {
                 return Some(service);
             }
-            others.borrow_mut().add(path, service);
+            let (named, all) = &mut *others.borrow_mut();
+            all.add(path);
+            named.add(path, service);
             None
         };
         let named = (&self.patterns[..], &own_name as Naming<'_>);
         let mut found = scan::scan(hierarchies, named, known, room, SCANNED_ENTRIES);
-        found.others = others.take();
+        let (others, all) = others.take();
+        (found.others, found.others_names) = (others, all.len());
         if let Some(ContainerSource { patterns, pods }) = &self.containers {
             let naming = |_: &Pattern, path: &str| pods.member(path).map(|member| member.service);
             let is_known = |path: &str| known(path) || found.services.contains_key(path);
             let room = room.saturating_sub(found.services.len());
             let more = scan::scan(hierarchies, (patterns, &naming), &is_known, room, SCANNED_ENTRIES);
-            found.over_limit |= more.over_limit;
+            found.beyond.extend(more.beyond);
+            found.unscanned += more.unscanned;
             found.services.extend(more.services);
         }
         found
@@ -121,6 +128,10 @@ impl CgroupSettings {
     }
 }
 
+/// Why a cgroup is not read: there are more than `sources.cgroup_limit`; its folder was not looked at, since too many
+/// are; its name belongs to others; it has no file that can be read, or no name that a service may have.
+pub(crate) const UNREAD: [&str; 4] = ["limit", "scan", "name", "unreadable"];
+
 /// Counters of the thread.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
@@ -132,8 +143,8 @@ pub(crate) struct Counts {
     pub(crate) vanished: Count,
     /// Rounds skipped because the previous one took too long.
     pub(crate) late_rounds: Count,
-    /// Whether the last scan found more cgroups than are read.
-    pub(crate) over_limit: AtomicBool,
+    /// Cgroups that the last scan found and that are not read, in the order of [`UNREAD`].
+    pub(crate) unread: [AtomicU64; UNREAD.len()],
     /// Cgroups whose names are those of others, at the last scan.
     others: Mutex<OthersNames>,
 }
@@ -153,14 +164,19 @@ impl Counts {
         *others = found;
     }
 
+    /// Whether the last scan found more cgroups than are read, or more folders than are looked at.
+    fn is_over_limit(&self) -> bool {
+        let [limit, scan, ..] = &self.unread;
+        [limit, scan].into_iter().any(|count| count.load(Ordering::Relaxed) > 0)
+    }
+
     fn others(&self) -> std::sync::MutexGuard<'_, OthersNames> {
         self.others.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn limit_problem(&self) -> Option<String> {
-        let over = self.over_limit.load(Ordering::Relaxed);
         let read = self.cgroups.load(Ordering::Relaxed);
-        over.then(|| {
+        self.is_over_limit().then(|| {
             format!(
                 "sources.cgroups names more cgroups than are read ({read}): name fewer, or raise sources.cgroup_limit"
             )
@@ -372,10 +388,10 @@ impl Cgroups {
         let known = |path: &str| self.replicas.contains_key(path);
         let room = limit.saturating_sub(self.replicas.len());
         let found = self.settings.find(&self.hierarchies, &known, room);
-        let before = self.counts.over_limit.swap(found.over_limit, Ordering::Relaxed);
-        if found.over_limit && !before {
+        if found.is_over_limit() && !self.counts.is_over_limit() {
             tracing::warn!(limit, "sources.cgroups names more cgroups than sources.cgroup_limit allows");
         }
+        let unread = [found.beyond.len(), found.unscanned, found.others_names];
         self.counts.take_others(found.others);
         for replica in self.replicas.values_mut() {
             if let Some(measured) = &mut replica.measured {
@@ -398,6 +414,10 @@ impl Cgroups {
                 }
                 Err(_) => {}
             }
+        }
+        let unread = unread.into_iter().chain([self.unreadable.len()]);
+        for (count, unread) in self.counts.unread.iter().zip(unread) {
+            count.store(unread as u64, Ordering::Relaxed);
         }
     }
 
@@ -425,8 +445,8 @@ impl Cgroups {
         let names = (service.clone(), instance.clone());
         let mut replica = Replica::new(measured, container, (service, instance), &mut self.values, node)?;
         replica.of_pattern = of_pattern;
-        let files = self.hierarchies.iter().map(|hierarchy| hierarchy.root.join(path).join("cgroup.procs"));
-        if let Some(file) = files.into_iter().find(|file| file.exists()) {
+        let mut files = self.hierarchies.iter().map(|hierarchy| processes_file(&hierarchy.root.join(path)));
+        if let Some(file) = files.find(|file| file.exists()) {
             node.cgroup_files.add(path, names, file);
         }
         Ok(replica)

@@ -18,7 +18,7 @@
 mod action;
 mod catalogue;
 mod connections;
-pub(crate) mod container;
+mod container;
 mod counters;
 mod declarations;
 mod declared;

@@ -47,6 +47,7 @@ mod reload;
 pub mod remote_monitor;
 mod run;
 mod run_error;
+mod runtime_folder;
 mod services_socket;
 pub mod span_columns;
 mod span_metrics;

@@ -95,14 +95,13 @@ impl ApiListeners {
 }
 
 impl Listeners {
-    /// Opens the sockets that `config` names.
+    /// Opens the sockets that `config` names, whose runtime directory there is.
     ///
     /// # Errors
     ///
-    /// [`RunError`] if the runtime directory cannot be created, or an address or socket is in use.
+    /// [`RunError`] if an address or socket is in use.
     pub(crate) async fn open(config: &Config) -> Result<Self, RunError> {
         let folder = &config.runtime_dir.0;
-        std::fs::create_dir_all(folder).map_err(|cause| RunError::Runtime { path: folder.clone(), cause })?;
         let own_uid = rustix::process::geteuid().as_raw();
         let regions_uid = config.regions.uid.unwrap_or(own_uid);
         let mut otlp = Vec::new();

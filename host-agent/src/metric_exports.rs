@@ -69,6 +69,10 @@ impl ExportSettings {
     }
 }
 
+/// Why a resource is not watched: its sender has too many exporters, or its service or instance has a name that none
+/// may have.
+const REFUSALS: [&str; 2] = ["too_many", "name"];
+
 /// Counters since the agent's start.
 #[derive(Debug, Default)]
 struct ExportCounts {
@@ -76,9 +80,8 @@ struct ExportCounts {
     exports: Count,
     /// In the order of [`Discard::ALL`].
     discarded: [Count; Discard::ALL.len()],
-    /// Resources of which nothing is watched: their sender has too many exporters, or a service with a name that none
-    /// may have.
-    refused: Count,
+    /// Resources of which nothing is watched, in the order of [`REFUSALS`].
+    refused: [Count; REFUSALS.len()],
 }
 
 type Services = BTreeMap<ServiceName, BTreeMap<InstanceName, Exporter>>;
@@ -153,8 +156,9 @@ impl Exports {
     fn take_export(&self, export: &MetricExport<'_>, points: usize, node: &Node, now: Nanos) -> usize {
         let mut state = self.state();
         let names = ServiceName::new(&export.service).ok().zip(instance_name(&export.instance));
+        let [too_many, name] = &self.counts.refused;
         let Some((service, instance)) = names else {
-            self.counts.refused.one_more();
+            name.one_more();
             return 0;
         };
         let State { services, refused, left_out } = &mut *state;
@@ -165,7 +169,7 @@ impl Exports {
                 tracing::warn!(%error, "OTLP metrics of further replicas are not watched");
             }
             *refused = Some((now, error.to_string()));
-            self.counts.refused.one_more();
+            too_many.one_more();
             return 0;
         }
         let all = services.entry(service.clone()).or_default();

@@ -26,7 +26,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::registry::Registry;
 use tokio::sync::Semaphore;
 
-use self::encoding::{counter, gauge};
+use self::encoding::{counter, gauge, gauges_by_reason};
 use crate::cgroup_metrics;
 use crate::measuring;
 use crate::metric_exports::ExportMetrics;
@@ -200,7 +200,7 @@ impl Collector for NodeMetrics {
 impl NodeMetrics {
     /// Cgroups that are read.
     fn encode_cgroups(&self, encoder: &mut DescriptorEncoder) -> Result<(), core::fmt::Error> {
-        let cgroup_metrics::Counts { samples, cgroups, vanished, late_rounds, .. } = &*self.cgroups;
+        let cgroup_metrics::Counts { samples, cgroups, vanished, late_rounds, unread, .. } = &*self.cgroups;
         for (name, help, count) in [
             ("cgroup_samples", "Samples of cgroups.", samples),
             ("vanished_cgroups", "Cgroups that were read and have vanished.", vanished),
@@ -208,7 +208,10 @@ impl NodeMetrics {
         ] {
             counter(encoder, name, help, count.get())?;
         }
-        gauge(encoder, "cgroups", "Cgroups that are read.", cgroups.load(Ordering::Relaxed) as usize)
+        gauge(encoder, "cgroups", "Cgroups that are read.", cgroups.load(Ordering::Relaxed) as usize)?;
+        let help = "Cgroups that the last scan found and that are not read, by reason; of reason scan folders that were not looked at.";
+        let unread = unread.iter().map(|count| count.load(Ordering::Relaxed) as usize);
+        gauges_by_reason(encoder, ("unread_cgroups", help), cgroup_metrics::UNREAD.into_iter().zip(unread))
     }
 
     /// What became of connections.

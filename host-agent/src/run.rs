@@ -43,6 +43,7 @@ use crate::region_registration::{self, Registrations, registrar, request};
 use crate::reload::{AgentFiles, LiveLists, LiveParts, text_of};
 use crate::remote_monitor::{Output, RemoteMonitor};
 use crate::run_error::RunError;
+use crate::runtime_folder::RuntimeFolder;
 use crate::stored_models::StoredModels;
 use crate::telemetry_threads::TelemetryThreads;
 use crate::watched_sources::WatchedSources;
@@ -176,6 +177,8 @@ pub async fn run_from(
     let files = descriptors::raise_limit();
     // Each region takes a descriptor; one user's must not take those of another, or of connections.
     settings.limits.regions = settings.limits.regions.min(files / 2).max(1);
+    // Before everything that has files there, so that it is dropped after all of that.
+    let _runtime_folder = runtime_folder(&config)?;
     let mut listeners = Listeners::open(&config).await?;
     // Two more hooks: the receipt's, and that of incidents.
     let hooks = config.operators.hooks.get() + watchers + 2;
@@ -228,6 +231,12 @@ pub async fn run_from(
     Shutdown { telemetry, tasks, measuring }.end().await;
     write_last(node, records, models).await;
     failed.map_or(Ok(()), outcome)
+}
+
+/// The directory of sockets, while the result lives.
+fn runtime_folder(config: &Config) -> Result<RuntimeFolder, RunError> {
+    let path = &config.runtime_dir.0;
+    RuntimeFolder::make(path).map_err(|cause| RunError::Runtime { path: path.clone(), cause })
 }
 
 /// What became of a task that has ended by itself.

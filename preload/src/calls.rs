@@ -10,10 +10,10 @@ use std::slice;
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::Relaxed;
 
-use libc::{FILE, iovec, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
+use libc::{FILE, iovec, msghdr, off_t, sa_family_t, size_t, sockaddr, socklen_t, ssize_t};
 use turns::HEAD_BYTES;
 
-use crate::connections::{accepted, before_sending, closing, closing_all, is_tracked, received, sent};
+use crate::connections::{accepted, before_sending, closing, closing_all, is_tracked, opened, received, sent};
 use crate::process::{self, Errno};
 
 /// Vectors of a call that are looked at for its first byte.
@@ -77,6 +77,7 @@ macro_rules! functions {
 functions! {
     ACCEPT = c"accept",
     ACCEPT4 = c"accept4",
+    CONNECT = c"connect",
     READ = c"read",
     READ_CHK = c"__read_chk",
     READV = c"readv",
@@ -166,6 +167,41 @@ unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, length: *mut sock
 #[unsafe(no_mangle)]
 unsafe extern "C" fn accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int {
     count_accept(next!(ACCEPT4, fn(c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int, (fd, address, length, flags)))
+}
+
+/// Whether a socket's bytes are a stream. That of datagrams has no connection: its connect names a peer.
+fn is_stream(fd: c_int) -> bool {
+    let mut kind: c_int = 0;
+    let mut length = size_of::<c_int>() as socklen_t;
+    // SAFETY: pointers to a number and to its length.
+    let status = unsafe {
+        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_TYPE, (&raw mut kind).cast::<c_void>(), &raw mut length)
+    };
+    status == 0 && kind == libc::SOCK_STREAM
+}
+
+/// Looks at a connect, which may go on after it has returned. Its `errno` is kept.
+unsafe fn count_connect(fd: c_int, address: *const sockaddr, length: socklen_t, status: c_int) {
+    let errno = Errno::keep();
+    let begun = status == 0 || matches!(errno.value(), libc::EINPROGRESS | libc::EINTR);
+    if !begun || address.is_null() || (length as usize) < size_of::<sa_family_t>() {
+        return;
+    }
+    // SAFETY: the call has read it; the family comes first.
+    let family = unsafe { address.cast::<sa_family_t>().read_unaligned() };
+    if c_int::from(family) == libc::AF_UNSPEC {
+        closing(fd); // It undoes the connection.
+    } else if is_stream(fd) {
+        opened(fd);
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+    let status = next!(CONNECT, fn(c_int, *const sockaddr, socklen_t) -> c_int, (fd, address, length));
+    // SAFETY: the call has read the address, if it has begun anything.
+    unsafe { count_connect(fd, address, length, status) };
+    status
 }
 
 #[unsafe(no_mangle)]

@@ -1,4 +1,4 @@
-//! The connections that the process has accepted, by descriptor, and what is counted of them.
+//! The connections that the process has accepted or opened, by descriptor, and what is counted of them.
 
 use std::ffi::c_int;
 use std::sync::atomic::AtomicU64;
@@ -54,11 +54,29 @@ pub(crate) fn accepted(descriptor: c_int) {
     process::change_levels(1, 0);
 }
 
+/// The process has opened a connection, or begun to: whether that succeeds, its bytes say.
+pub(crate) fn opened(descriptor: c_int) {
+    // A child that shares the memory (vfork) opens its own descriptors only.
+    if process::is_borrowed() {
+        return;
+    }
+    let Some((block, meters)) = counting() else { return };
+    let Some(place) = place(descriptor) else { return meters.add(Count::Table, 1, block) };
+    // Whoever had the descriptor before has closed it unseen.
+    leave(place.swap(Connection::OPENED, Relaxed), process::epoch());
+}
+
+#[inline]
+fn is_opened(descriptor: c_int) -> bool {
+    place(descriptor).is_some_and(|place| place.load(Relaxed) == Connection::OPENED)
+}
+
 /// The descriptor is about to be closed, or to become another file.
 #[inline]
 pub(crate) fn closing(descriptor: c_int) {
-    // A child that shares the memory (vfork) closes its own descriptors only.
+    // A child that shares the memory (vfork) closes its own descriptors only, and so does a thread of this library.
     if is_tracked(descriptor)
+        && !process::is_own_thread()
         && !process::is_borrowed()
         && let Some(place) = place(descriptor)
     {
@@ -82,6 +100,9 @@ fn leave(word: u64, epoch: u8) {
 /// `bytes` were read, the first of which are `head`.
 pub(crate) fn received(descriptor: c_int, bytes: u64, head: &[u8]) {
     let Some((block, meters)) = counting() else { return };
+    if is_opened(descriptor) {
+        return meters.add(Count::OpenedReceived, bytes, block);
+    }
     meters.add(Count::Received, bytes, block);
     // Most reads of a long request stop here, without a look at the clock.
     let looked =
@@ -99,6 +120,9 @@ pub(crate) fn received(descriptor: c_int, bytes: u64, head: &[u8]) {
 /// ([`before_sending`]).
 pub(crate) fn sent(descriptor: c_int, began: Option<Ticks>, bytes: u64, head: &[u8]) {
     let Some((block, meters)) = counting() else { return };
+    if is_opened(descriptor) {
+        return meters.add(Count::OpenedTransmitted, bytes, block);
+    }
     meters.add(Count::Transmitted, bytes, block);
     let Some(Some(turn)) = change(descriptor, |connection| connection.sent(began?, head)) else { return };
     if let Some(unseen) = turn.unseen {
@@ -118,7 +142,8 @@ fn change<T>(descriptor: c_int, mut by: impl FnMut(&mut Connection) -> T) -> Opt
     for _ in 0..ATTEMPTS {
         let word = place.load(Relaxed);
         let Some(old) = Connection::from_word(word) else {
-            if !Connection::is_free(word) {
+            // Another thread may have opened or closed it meanwhile.
+            if !Connection::is_free(word) && word != Connection::OPENED {
                 process::turn_off(Reason::State);
             }
             return None;

@@ -34,6 +34,9 @@ pub(crate) enum Count {
     Pipelined,
     /// Connections and processes that had no place in a table.
     Table,
+    /// Bytes of connections that the process has opened itself.
+    OpenedReceived,
+    OpenedTransmitted,
     Success,
     Redirection,
     ClientError,

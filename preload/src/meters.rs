@@ -20,8 +20,9 @@ const BASIC: [Count; 8] = [
     Count::Table,
 ];
 /// Groups of counters that are registered together.
-const GROUPS: [&[Count]; 4] = [
+const GROUPS: [&[Count]; 5] = [
     &BASIC,
+    &[Count::OpenedReceived, Count::OpenedTransmitted],
     &[Count::Success, Count::Redirection, Count::ClientError, Count::ServerError],
     &[Count::Reply, Count::ErrorReply],
     &[Count::Other],
@@ -54,6 +55,8 @@ const fn series(count: Count) -> (&'static str, (&'static str, &'static str), &'
         Count::Upgraded => ("server.unseen", ("reason", "upgraded"), "{event}"),
         Count::Pipelined => ("server.unseen", ("reason", "pipelined"), "{event}"),
         Count::Table => ("server.unseen", ("reason", "table"), "{event}"),
+        Count::OpenedReceived => ("client.network.io", ("network.io.direction", "receive"), "By"),
+        Count::OpenedTransmitted => ("client.network.io", ("network.io.direction", "transmit"), "By"),
         Count::Success => ("server.requests", ("outcome", "2xx"), "{request}"),
         Count::Redirection => ("server.requests", ("outcome", "3xx"), "{request}"),
         Count::ClientError => ("server.requests", ("outcome", "4xx"), "{request}"),

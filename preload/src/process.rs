@@ -4,6 +4,7 @@
     reason = "code that runs before main and after fork, and calls of libc that have no safe wrapper"
 )]
 
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -41,6 +42,11 @@ pub(crate) enum Reason {
 }
 
 const WORDS: [&str; 7] = ["", "dlsym", "memory", "thread", "state", "forks", "clock"];
+
+thread_local! {
+    /// Without a destructor, so that it can be read in signal handlers and while a thread ends.
+    static IS_OWN_THREAD: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Null before the start, and if nothing is to be counted.
 static BLOCK: AtomicPtr<Block> = AtomicPtr::new(ptr::null_mut());
@@ -131,6 +137,17 @@ pub(crate) fn is_borrowed() -> bool {
     std::process::id() != PID.load(Relaxed)
 }
 
+/// From here on the calling thread is the library's.
+pub(crate) fn own_thread() {
+    IS_OWN_THREAD.set(true);
+}
+
+/// Whether the calling thread is the library's, whose descriptors have numbers that the program's have, too
+/// ([`separate_descriptors`]).
+pub(crate) fn is_own_thread() -> bool {
+    IS_OWN_THREAD.get()
+}
+
 /// Changes the levels of this process: its connections, and turns that wait for their answers.
 #[inline]
 pub(crate) fn change_levels(connections: i64, waiting: i64) {
@@ -172,7 +189,8 @@ pub(crate) fn is_alive(pid: u32) -> bool {
 }
 
 /// Sees to it that somebody publishes for this process: its parent, or a thread of its own, which is started here.
-/// Called at each accept, and nowhere else: then the process serves, and is not about to exec.
+/// Called at each accept, and nowhere else: then the process serves, and is not about to exec. One that only opens
+/// connections, such as a script's client, registers nothing.
 pub(crate) fn publish() {
     let (pid, publisher) = (PID.load(Relaxed), PUBLISHER.load(Relaxed));
     if publisher == pid || pid == 0 {
@@ -262,6 +280,10 @@ pub(crate) struct Errno(i32);
 impl Errno {
     pub(crate) fn keep() -> Self {
         Self(errno())
+    }
+
+    pub(crate) const fn value(&self) -> i32 {
+        self.0
     }
 }
 

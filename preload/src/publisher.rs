@@ -14,10 +14,11 @@ const PERIOD: Duration = Duration::from_millis(100);
 pub(crate) fn run(pid: u32, meters: &Meters) {
     // The program's terminal is not ours, whatever happens. Only of this library: a program has a hook of its own.
     std::panic::set_hook(Box::new(|_| {}));
+    process::own_thread();
     process::separate_descriptors();
     let Some(block) = process::block() else { return };
     let environment = environment::get();
-    let mut service = Service::new(environment.service());
+    let mut service = Service::new(environment.service()).at_thread_start(process::own_thread);
     if let Some(socket) = &environment.socket {
         service = service.socket(socket);
     }

@@ -1,6 +1,6 @@
 /* A server that does what makes trouble to a library that only looks on. It is its own client, counts what it does, and
- * prints the counts that a watcher must have: connections, turns, bytes received and sent. Then it waits for the end
- * of its input. */
+ * prints the counts that a watcher must have: connections, turns, bytes that the server's ends received and sent. Then
+ * it waits for the end of its input. */
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
@@ -25,7 +25,7 @@
         } \
     } while (0)
 
-enum { THREADS = 8, TURNS = 2000 };
+enum { THREADS = 8, TURNS = 2000, EARLY = 16 };
 
 static int listener;
 static struct sockaddr_in address;
@@ -212,7 +212,58 @@ static void flags_of_recv(void) {
     close(server), close(client);
 }
 
-int main(void) {
+/* What a program opens without waiting for it, and again after it was undone; datagrams are no connection's. */
+static void opened_otherwise(void) {
+    const struct sockaddr *to = (struct sockaddr *)&address;
+    int client = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    MUST(client >= 0 && (connect(client, to, sizeof address) == 0 || errno == EINPROGRESS));
+    int server = accept(listener, NULL, NULL);
+    MUST(server >= 0 && fcntl(client, F_SETFL, 0) == 0);
+    connections++, turn(server, client);
+
+    struct sockaddr nobody = {.sa_family = AF_UNSPEC};
+    MUST(connect(client, &nobody, sizeof nobody) == 0);
+    close(server);
+    MUST(connect(client, to, sizeof address) == 0);
+    server = accept(listener, NULL, NULL);
+    MUST(server >= 0);
+    connections++, turn(server, client);
+    errno = 0;
+    MUST(connect(client, to, sizeof address) == -1 && errno == EISCONN);
+    turn(server, client);
+    close(server), close(client);
+
+    struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof own;
+    char text[64];
+    int datagrams = socket(AF_INET, SOCK_DGRAM, 0);
+    MUST(bind(datagrams, (struct sockaddr *)&own, length) == 0);
+    MUST(getsockname(datagrams, (struct sockaddr *)&own, &length) == 0);
+    MUST(connect(datagrams, (struct sockaddr *)&own, length) == 0);
+    MUST(send(datagrams, "question", 8, 0) == 8 && recv(datagrams, text, sizeof text, 0) == 8);
+    close(datagrams);
+}
+
+/* Connections that are there while the library still looks for its agent. Their turns follow a line of input. */
+static void early(void) {
+    int servers[EARLY], clients[EARLY];
+    for (int i = 0; i < EARLY; i++) servers[i] = connection(&clients[i]);
+    puts("connected"), fflush(stdout);
+    MUST(getchar() == '\n');
+    for (int i = 0; i < EARLY; i++) turn(servers[i], clients[i]);
+    for (int i = 0; i < EARLY; i++) close(servers[i]), close(clients[i]);
+}
+
+/* Prints the counts, and waits for the end of input. */
+static int finish(void) {
+    printf("%ld %ld %ld %ld\n", connections, turns, received, sent);
+    fflush(stdout);
+    while (getchar() != EOF) {
+    }
+    return 0;
+}
+
+int main(int count, char **arguments) {
     listener = socket(AF_INET, SOCK_STREAM, 0);
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -222,10 +273,15 @@ int main(void) {
     fcntl(listener, F_SETFL, O_NONBLOCK);
     MUST(accept(listener, NULL, NULL) == -1 && errno == EAGAIN);
     fcntl(listener, F_SETFL, 0);
+    if (count > 1 && strcmp(arguments[1], "early") == 0) {
+        early();
+        return finish();
+    }
 
     close_what_is_foreign();
     descriptors();
     flags_of_recv();
+    opened_otherwise();
 
     handled[0] = connection(&handled[1]);
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
@@ -251,10 +307,5 @@ int main(void) {
     child(server, client, leave);
     turn(server, client);
     close(server), close(client);
-
-    printf("%ld %ld %ld %ld\n", connections, turns, received, sent);
-    fflush(stdout);
-    while (getchar() != EOF) {
-    }
-    return 0;
+    return finish();
 }

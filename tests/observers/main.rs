@@ -35,6 +35,9 @@ const LOUD: u64 = 75_000;
 const HONEST: u64 = 80_000;
 const OWN: u64 = 85_000;
 const END: u64 = 100_000;
+/// SDKs of the frontend ask for their shares every so often, each at another time of it.
+const POLL: u64 = 5_000;
+const SDKS: u64 = 20;
 /// Percentage of messages that are lost.
 const LOSS: u32 = 10;
 
@@ -89,6 +92,31 @@ fn finding(service: &str, when: Timestamp) -> Finding<'_> {
     }
 }
 
+/// An SDK, which asks once in [`POLL`].
+#[derive(Clone, Copy, Debug)]
+struct Sdk {
+    phase: u64,
+    /// Answers since the honest verdict that did not have its operation's raised share yet.
+    without: usize,
+    /// When it got that.
+    told: Option<u64>,
+}
+
+impl Sdk {
+    /// Asks, if it is time.
+    fn ask(&mut self, millis: u64, advice: &mut Advice) {
+        if millis < HONEST || millis % POLL != self.phase || self.told.is_some() {
+            return;
+        }
+        let answer = advice.respond("frontend", at(millis).monotonic);
+        if answer.operations().any(|(name, _)| name == operation(0)) {
+            self.told = Some(millis);
+        } else {
+            self.without += 1;
+        }
+    }
+}
+
 /// All nodes, head sampling at `front`, and the liar.
 struct World {
     nodes: Vec<TailSampler>,
@@ -101,6 +129,7 @@ struct World {
     raised_own: Option<u64>,
     /// The most operations that were raised by others only.
     by_others: usize,
+    sdks: Vec<Sdk>,
 }
 
 impl World {
@@ -115,6 +144,7 @@ impl World {
             raised: None,
             raised_own: None,
             by_others: 0,
+            sdks: (0..SDKS).map(|at| Sdk { phase: at * POLL / SDKS, without: 0, told: None }).collect(),
         }
     }
 
@@ -202,6 +232,9 @@ impl World {
             if millis % 1_000 == 500 {
                 self.advise(millis);
             }
+            for sdk in &mut self.sdks {
+                sdk.ask(millis, &mut self.advice);
+            }
         }
         self
     }
@@ -231,6 +264,22 @@ fn without_a_liar_what_one_node_finds_is_raised_where_requests_enter() {
     assert!(world.raised_own.is_some_and(|at| at <= OWN + 500), "{:?}", world.raised_own);
     assert_eq!(world.raised, world.heard);
     assert_eq!(world.by_others, 1, "the operation through the service in alarm, and no other");
+}
+
+#[test]
+fn a_share_that_another_node_has_raised_reaches_each_sdk_at_its_next_interval() {
+    for seed in 4..8 {
+        let world = World::new(None, seed).play();
+
+        let raised = world.raised.unwrap();
+        // Gossip takes a tenth of a second, unless a message is lost, and alarms are collected once a second.
+        assert!(raised <= HONEST + 1_500, "{raised}");
+        for sdk in &world.sdks {
+            let first = (raised..).find(|millis| millis % POLL == sdk.phase);
+            assert_eq!(sdk.told, first, "{sdk:?}");
+            assert!(sdk.without <= 1, "only an answer within that time is without it: {sdk:?}");
+        }
+    }
 }
 
 /// In others' names, about others, with runs, numbers and paths that it has made up.

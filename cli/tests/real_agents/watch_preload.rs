@@ -1,7 +1,7 @@
 //! `uview watch --preload`: a program is started with the library that sees its connections, or it is said why not.
 
 use std::io::{BufRead as _, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -29,11 +29,45 @@ fn a_program_that_nothing_can_be_preloaded_into_is_not_started() {
     if library().is_none() {
         return not_run("uview watch --preload: `cargo build -p uview-preload`");
     }
-    // The program of this test is dynamic; one that is static has no interpreter (unit tests of program_file.rs).
     let text = refused("/usr/bin/passwd");
     assert!(text.contains("changes its rights at its start") && text.contains("uview watch --name NAME"), "{text}");
     let text = refused("no-such-program-at-all");
     assert!(text.contains("is in no folder of PATH"), "{text}");
+}
+
+/// A program that would leave a file beside itself, linked statically. `None` if nothing here links so.
+fn built_statically(folder: &Path) -> Option<PathBuf> {
+    let (source, program) = (folder.join("static.c"), folder.join("static"));
+    let text = r#"
+#include <stdio.h>
+int main(int count, char **names) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s.ran", names[count - 1]);
+    return fclose(fopen(path, "w"));
+}
+"#;
+    std::fs::write(&source, text).unwrap();
+    let output = Command::new("cc").arg("-static").arg("-o").arg(&program).arg(&source).output().ok()?;
+    output.status.success().then_some(program)
+}
+
+#[test]
+fn a_static_program_is_not_started_and_it_is_said_that_nothing_is_preloaded() {
+    if library().is_none() {
+        return not_run("uview watch --preload of a static program: `cargo build -p uview-preload`");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = built_statically(folder.path()) else {
+        return not_run("uview watch --preload of a static program: it needs cc and a static libc (Debian: libc6-dev)");
+    };
+
+    let text = refused(program.to_str().unwrap());
+
+    assert!(text.contains("is linked statically: no loader, nothing is preloaded"), "{text}");
+    assert!(text.contains("uview watch --name NAME"), "{text}");
+    assert!(!program.with_extension("ran").exists(), "it was started");
+    assert!(Command::new(&program).status().unwrap().success());
+    assert!(program.with_extension("ran").exists(), "it would have left a file");
 }
 
 #[test]

@@ -5,12 +5,14 @@
 //!    news, and of other things it is not: checkpoints. So counters of these that stand still are constants, too.
 //! 2. The rest is ordered: errors and requests before health and other things, histograms before counters before
 //!    gauges, the busiest series of a name first. Names take turns, three series each, so that one with many label sets
-//!    leaves room for others.
+//!    leaves room for others. Among equals, what moved in more of the scrapes comes first, then what moved further
+//!    beside its mean: names decide only what nothing else does.
 //! 3. In that order series are taken while there is room, unless one that was taken says the same (correlation).
 //! 4. What has no room of its own is summed up per name: the *rest*. So is what counts something and did not move while
 //!    the target was learnt, or is not there any more: an error counter at 0 is watched, and a label set that came once
 //!    gets no column.
 
+use core::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use crate::candidate::{Candidate, Form};
@@ -96,6 +98,28 @@ struct Movement {
     /// Growth of a counter, variance of a gauge.
     weight: f64,
     last: f64,
+    /// How much it moves, without a unit: to be compared between names.
+    pace: Pace,
+}
+
+/// How much a series moves, whatever its unit: in how many of the scrapes, in quarters, and how far beside its mean. In
+/// steps, so that those that move alike are ordered by their names, and not by the last digits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Pace {
+    quarters: usize,
+    /// Standard deviation σ beside the mean μ, as σ ∕ (σ + |μ|): 0 to 20 twentieths.
+    spread: u32,
+}
+
+impl Pace {
+    /// The pace of `count` values, which changed `changes` times, with this mean and these squared deviations in sum.
+    fn of((changes, count): (usize, f64), mean: f64, squares: f64) -> Self {
+        let deviation = (squares / count.max(1.0)).sqrt();
+        let whole = deviation + mean.abs();
+        let spread = if whole > 0.0 { (deviation / whole * 20.0).round() as u32 } else { 0 };
+        let quarters = if count > 0.0 { changes * 4 / count as usize } else { 0 };
+        Self { quarters, spread }
+    }
 }
 
 impl Movement {
@@ -103,13 +127,14 @@ impl Movement {
         let values = || candidate.window.iter().map(|value| f64::from(*value)).filter(|value| value.is_finite());
         let (count, sum) = values().fold((0.0, 0.0), |(count, sum), value| (count + 1.0, sum + value));
         let last = values().next_back().unwrap_or(0.0);
-        if candidate.form.counts() {
-            return Self { changes: values().filter(|growth| *growth > 0.0).count(), weight: sum, last };
-        }
         let mean = if count > 0.0 { sum / count } else { 0.0 };
-        let weight = values().map(|value| (value - mean).powi(2)).sum::<f64>();
-        let changes = values().zip(values().skip(1)).filter(|(one, next)| one != next).count();
-        Self { changes, weight, last }
+        let squares = values().map(|value| (value - mean).powi(2)).sum::<f64>();
+        let (changes, weight) = if candidate.form.counts() {
+            (values().filter(|growth| *growth > 0.0).count(), sum)
+        } else {
+            (values().zip(values().skip(1)).filter(|(one, next)| one != next).count(), squares)
+        };
+        Self { changes, weight, last, pace: Pace::of((changes, count), mean, squares) }
     }
 }
 
@@ -218,7 +243,10 @@ impl<'c> Chooser<'c> {
                 Subject::Other => 2,
             };
             let capped = members.into_iter().take(self.settings.label_sets).enumerate();
-            order.extend(capped.map(|(rank, at)| (tier + rank / TURN, self.candidates[at].form, rank, name, at)));
+            order.extend(capped.map(|(rank, at)| {
+                let pace = Reverse(self.moved[at].pace);
+                (tier + rank / TURN, self.candidates[at].form, rank, pace, name, at)
+            }));
         }
         order.sort_unstable();
         for (.., at) in order {
@@ -454,5 +482,45 @@ mod tests {
         let watched = fates[..50].iter().filter(|fate| **fate == Fate::Watched).count();
         assert_eq!(watched, 10 - 3 - 1);
         assert_eq!(choose_all(&all, &settings).fates, fates, "the same windows give the same choice");
+    }
+
+    #[test]
+    fn among_equals_what_moves_more_is_taken_whatever_its_unit_and_its_name() {
+        let few = ChoiceSettings { columns: 2, ..settings() };
+        let of = |all: &[TestSeries]| {
+            let fates = choose_all(all, &few).fates;
+            all.iter()
+                .zip(fates)
+                .filter(|(_, fate)| *fate == Watched)
+                .map(|(one, _)| one.name.clone())
+                .collect::<Vec<_>>()
+        };
+        let seldom = |at: usize| if at.is_multiple_of(20) { at as f32 * 1e9 } else { 7.0 };
+
+        // A gigabyte more or less is little of a thousand, and a move now and then is none to learn from.
+        let mut all = vec![
+            made("a_bytes", "", Form::Gauge, |at| 1e12 + noise(1)(at) * 1e7),
+            made("b_seldom", "", Form::Gauge, seldom),
+            made("y_ratio", "", Form::Gauge, |at| noise(2)(at) / 1e6),
+            made("z_length", "", Form::Gauge, noise(3)),
+        ];
+        assert_eq!(of(&all), ["y_ratio", "z_length"]);
+
+        all.reverse();
+        assert_eq!(of(&all), ["z_length", "y_ratio"], "in any order");
+    }
+
+    #[test]
+    fn names_decide_among_series_that_move_alike() {
+        let few = ChoiceSettings { columns: 1, ..settings() };
+        let all = [
+            made("b_total", "", Form::Counter, |at| noise(1)(at) * 3.3),
+            made("a_total", "", Form::Counter, |at| noise(1)(at + 1) * 1e6),
+            made("c_total", "", Form::Counter, noise(1)),
+        ];
+
+        let fates = choose_all(&all, &few).fates;
+
+        assert_eq!((fates[0], fates[1], fates[2]), (Left(LeftOut::NoRoom), Watched, Left(LeftOut::NoRoom)));
     }
 }

@@ -11,7 +11,7 @@
 //! | `point_times`, `distribution` | OTLP's points in order; histograms of either temporality and any buckets |
 //! | `lines` | every sample of a target, by the bytes that name it: its value now and before |
 //! | `series` | samples put together: counters, gauges, histograms |
-//! | [`choice`], `candidate` | which series are watched, and why the others are not |
+//! | [`choice`], `candidate`, `exclusion` | which series are watched, and why the others are not |
 //! | `output`, `placement` | from series to slots of a region; buckets of any bounds to those of a region |
 //! | `naming` | names, units and groups of the columns |
 //! | [`cost`] | how often a target is scraped |
@@ -35,6 +35,7 @@ pub mod choice;
 pub mod cost;
 mod discards;
 mod distribution;
+mod exclusion;
 mod format;
 mod intake;
 mod lines;
@@ -59,6 +60,7 @@ mod text;
 pub use body::read;
 pub use discards::{Discard, Discards};
 pub use distribution::{HistogramPoint, PointBuckets};
+pub use exclusion::{ExcludedSeries, Exclusion};
 pub use format::{ACCEPT, Description, FamilyKind, Format, FormatError, Role, Sink};
 pub use otlp::PartCounts;
 pub use program::ProgramState;

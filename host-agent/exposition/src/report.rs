@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::choice::LeftOut;
+use crate::exclusion::{ExcludedSeries, Exclusion};
 use crate::format::FamilyKind;
 use crate::series::{AllSeries, Destination, Series};
 
@@ -39,24 +40,35 @@ pub struct TargetReport {
     pub refused: usize,
     /// Scrapes of the window that are done, and that are needed, until series are chosen. Equal: they are chosen.
     pub learned: (u32, u32),
+    /// Series without a column, by reason.
+    pub excluded: ExcludedSeries,
     /// In the order of their names.
     pub families: Vec<FamilyReport>,
 }
 
-/// In words, why a series is not watched. `same` is the one that says the same.
-pub fn reason(left: LeftOut, same: Option<&Series>) -> String {
+/// Why a series is not watched. `same` is the one that says the same.
+pub fn exclusion(left: LeftOut, same: Option<&Series>) -> Exclusion {
     match left {
-        LeftOut::NotAllowed => "not in allow".to_owned(),
-        LeftOut::Denied => "in deny".to_owned(),
-        LeftOut::Constant => "constant".to_owned(),
-        LeftOut::TimeOfDay => "a time of day".to_owned(),
-        LeftOut::Exporter => "of the exporter itself".to_owned(),
-        LeftOut::Redundant(_) => {
-            let same = same.map_or("another", |same| same.name.as_str());
-            format!("as {same}")
-        }
-        LeftOut::NoRoom => "no room".to_owned(),
+        LeftOut::NotAllowed => Exclusion::NotAllowed,
+        LeftOut::Denied => Exclusion::Denied,
+        LeftOut::Constant => Exclusion::Constant,
+        LeftOut::TimeOfDay => Exclusion::TimeOfDay,
+        LeftOut::Exporter => Exclusion::Exporter,
+        LeftOut::Redundant(_) => Exclusion::Redundant(same.map_or("another", |same| same.name.as_str()).into()),
+        LeftOut::NoRoom => Exclusion::NoRoom,
     }
+}
+
+/// Those of `all` that are not watched, by reason.
+pub fn excluded(all: &AllSeries) -> ExcludedSeries {
+    let mut excluded = ExcludedSeries::default();
+    for (_, series) in all.iter() {
+        if let Destination::Nowhere(why) = &series.place {
+            excluded.add(why);
+        }
+    }
+    excluded.add_ignored(all.families.iter().map(|family| family.ignored as usize).sum());
+    excluded
 }
 
 /// The families of `all`; `watched` says whether an output is of one series, `is_cut` whether it leaves out what is
@@ -73,7 +85,7 @@ pub fn families(all: &AllSeries, watched: impl Fn(u32) -> bool, is_cut: impl Fn(
         let fate = match &series.place {
             Destination::Output(output) if watched(*output) => "watched".to_owned(),
             Destination::Output(_) => "summed up".to_owned(),
-            Destination::Nowhere(why) => why.clone(),
+            Destination::Nowhere(why) => why.to_string(),
             Destination::Undecided => "new".to_owned(),
         };
         *by_fate.entry(fate).or_default() += 1;

@@ -6,6 +6,7 @@ use wire::name::{Labels, MetricName};
 
 use crate::candidate::Form;
 use crate::distribution::Distribution;
+use crate::exclusion::Exclusion;
 use crate::format::{Description, FamilyKind, Role};
 use crate::lines::{Line, Lines};
 
@@ -86,7 +87,7 @@ pub enum Destination {
     /// It goes into this output.
     Output(u32),
     /// Nothing is written of it, for this reason.
-    Nowhere(String),
+    Nowhere(Exclusion),
 }
 
 /// A series of a target.

@@ -10,6 +10,7 @@ use crate::body::read;
 use crate::candidate::{Candidate, Form};
 use crate::choice::{ChoiceSettings, Fate, choose};
 use crate::discards::Discards;
+use crate::exclusion::{ExcludedSeries, Exclusion};
 use crate::format::{Format, FormatError};
 use crate::intake::Intake;
 use crate::lines::Lines;
@@ -23,10 +24,6 @@ use crate::series::{AllSeries, Destination, SeriesNumber, Values};
 
 /// Scrapes after which a series that is absent may be forgotten.
 const FORGET_AFTER: u32 = 10;
-/// Why a series has no column although it would be watched.
-const UNNAMEABLE: &str = "labels that no column may have";
-
-const CAME_LATER: &str = "came later";
 
 /// Settings of one target.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,7 +80,7 @@ struct Model {
     /// Outputs of single series, by name and labels.
     outputs: HashMap<(String, String), u32>,
     /// Names of which something was decided, and why a series of them is not watched.
-    names: BTreeMap<String, String>,
+    names: BTreeMap<String, Option<Exclusion>>,
 }
 
 impl Target {
@@ -194,7 +191,7 @@ impl Target {
             for (_, series) in self.all.iter().filter(|(_, series)| series.place != Destination::Undecided) {
                 let why = twin.model.names.entry(series.name.clone()).or_default();
                 if let Destination::Nowhere(reason) = &series.place {
-                    why.clone_from(reason);
+                    *why = Some(reason.clone());
                 }
                 let labels = series.labels.as_ref().map(ToString::to_string);
                 if let (Destination::Output(output), Some(labels)) = (&series.place, labels)
@@ -254,10 +251,9 @@ impl Target {
             if let Some(output) = modelled.or(rest) {
                 series.place = Destination::Output(output);
             } else if let Some(why) = self.model.names.get(&series.name) {
-                let why = if why.is_empty() { CAME_LATER } else { why };
-                series.place = Destination::Nowhere(why.to_owned());
+                series.place = Destination::Nowhere(why.clone().unwrap_or(Exclusion::CameLater));
             } else if known.contains(&series.family) {
-                series.place = Destination::Nowhere(CAME_LATER.to_owned());
+                series.place = Destination::Nowhere(Exclusion::CameLater);
             } else {
                 series.window = vec![f32::NAN; self.settings.window as usize];
                 self.learning.push(number);
@@ -333,7 +329,7 @@ impl Target {
             })
             .collect();
         let choice = choose(&candidates, &settings);
-        let reasons: Vec<String> = choice.fates.iter().map(|fate| self.reason(*fate, &named)).collect();
+        let reasons: Vec<_> = choice.fates.iter().map(|fate| self.exclusion(*fate, &named)).collect();
         for (((number, _), fate), why) in named.iter().zip(&choice.fates).zip(reasons) {
             self.put(*number, *fate, why);
         }
@@ -346,7 +342,11 @@ impl Target {
         for series in self.all.iter_mut() {
             series.window = Vec::new();
             if series.place == Destination::Undecided {
-                series.place = Destination::Nowhere(UNNAMEABLE.to_owned());
+                // Its labels are none of a column. The rest of its name has others, as for those that come later.
+                series.place = match self.rests.get(&series.name) {
+                    Some(rest) => Destination::Output(*rest),
+                    None => Destination::Nowhere(Exclusion::Labels),
+                };
             }
         }
         // What is counted begins with the next scrape.
@@ -355,13 +355,14 @@ impl Target {
         self.learned = self.settings.window;
     }
 
-    fn reason(&self, fate: Fate, named: &[(SeriesNumber, String)]) -> String {
-        let Fate::Left(left) = fate else { return String::new() };
+    /// Why a series has this fate; `None` if it is watched.
+    fn exclusion(&self, fate: Fate, named: &[(SeriesNumber, String)]) -> Option<Exclusion> {
+        let Fate::Left(left) = fate else { return None };
         let same = match left {
             crate::choice::LeftOut::Redundant(at) => named.get(at).and_then(|(number, _)| self.all.get(*number)),
             _ => None,
         };
-        report::reason(left, same)
+        Some(report::exclusion(left, same))
     }
 
     /// Drops outputs of which nothing was seen for a whole window.
@@ -392,7 +393,7 @@ impl Target {
         self.model.outputs.retain(|_, output| to(*output).map(|to| *output = to).is_some());
         for series in self.all.iter_mut() {
             if let Destination::Output(output) = series.place {
-                series.place = to(output).map_or_else(|| Destination::Nowhere("gone".to_owned()), Destination::Output);
+                series.place = to(output).map_or_else(|| Destination::Nowhere(Exclusion::Gone), Destination::Output);
             }
         }
         let mut first = Slot(0);
@@ -403,9 +404,9 @@ impl Target {
     }
 
     /// Gives a series its place.
-    fn put(&mut self, number: SeriesNumber, fate: Fate, why: String) {
+    fn put(&mut self, number: SeriesNumber, fate: Fate, why: Option<Exclusion>) {
         let place = match fate {
-            Fate::Left(_) => Destination::Nowhere(why),
+            Fate::Left(_) => Destination::Nowhere(why.unwrap_or(Exclusion::NoRoom)),
             Fate::Watched => {
                 let labels = self.all.get(number).and_then(|series| series.labels.clone());
                 self.add_output(number, labels)
@@ -444,7 +445,7 @@ impl Target {
                 self.outputs.push(output);
                 Destination::Output(self.outputs.len() as u32 - 1)
             }
-            Some(Err(_)) | None => Destination::Nowhere(UNNAMEABLE.to_owned()),
+            Some(Err(_)) | None => Destination::Nowhere(Exclusion::Labels),
         }
     }
 
@@ -491,6 +492,12 @@ impl Target {
         (self.samples, self.refused)
     }
 
+    /// Series without a column, by reason. Looks at all of them.
+    #[must_use]
+    pub fn excluded(&self) -> ExcludedSeries {
+        report::excluded(&self.all)
+    }
+
     /// What is watched, and why the rest is not.
     #[must_use]
     pub fn report(&self) -> TargetReport {
@@ -509,6 +516,7 @@ impl Target {
             columns: self.outputs.iter().map(Output::columns).sum(),
             refused: self.refused.too_many + self.refused.too_long,
             learned: (if self.is_chosen { needed } else { self.learned.min(needed) }, needed),
+            excluded: self.excluded(),
             families: report::families(&self.all, |output| !self.is_rest(output), is_cut),
         }
     }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::hint::black_box;
 
 use exposition::choice::ChoiceSettings;
-use exposition::{Format, RefusedSamples, Target, TargetSettings};
+use exposition::{Discard, Format, RefusedSamples, Target, TargetSettings};
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::{
     Histogram, HistogramDataPoint, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum, number_data_point,
@@ -160,4 +160,67 @@ fn an_export_of_known_series_allocates_as_often_for_a_few_as_for_many() {
 
     assert_eq!(calls[0], calls[1]);
     assert!(calls[0] < 12, "{calls:?}");
+}
+
+/// An OTLP export of `series` label sets that no other export has: three counters to one histogram.
+fn changing(series: usize, export: usize) -> Vec<u8> {
+    let time_unix_nano = export as u64 * 1_000_000_000;
+    let attributes = |at: usize| vec![support::otlp::text("path", &format!("/orders/{export:08}/{at:032}"))];
+    let count = |at: usize| NumberDataPoint {
+        time_unix_nano,
+        attributes: attributes(at),
+        value: Some(number_data_point::Value::AsInt(at as i64)),
+        ..NumberDataPoint::default()
+    };
+    let took = |at: usize| HistogramDataPoint {
+        time_unix_nano,
+        attributes: attributes(at),
+        count: 8,
+        sum: Some(8.0),
+        explicit_bounds: (1..8).map(f64::from).collect(),
+        bucket_counts: vec![1; 8],
+        ..HistogramDataPoint::default()
+    };
+    let (aggregation_temporality, is_monotonic) = (2, true);
+    let is_histogram = |at: &usize| at.is_multiple_of(4);
+    let counts = (0..series).filter(|at| !is_histogram(at)).map(count).collect();
+    let counts = Sum { data_points: counts, aggregation_temporality, is_monotonic };
+    let took = (0..series).filter(is_histogram).map(took).collect();
+    let took = Histogram { data_points: took, aggregation_temporality };
+    let metric = |name: &str, data| Metric { name: name.to_owned(), data: Some(data), ..Metric::default() };
+    let metrics = vec![metric("took", Data::Histogram(took)), metric("requests", Data::Sum(counts))];
+    let scope = ScopeMetrics { metrics, ..ScopeMetrics::default() };
+    ResourceMetrics { scope_metrics: vec![scope], ..ResourceMetrics::default() }.encode_to_vec()
+}
+
+#[test]
+fn label_sets_that_change_with_every_export_take_the_memory_that_is_stated_and_are_counted() {
+    const SERIES: usize = 5_000;
+    const WINDOW: usize = 20;
+    let choice = ChoiceSettings { allow: vec![], deny: vec![], columns: 150, label_sets: 8 };
+    let settings = TargetSettings { choice, labels: vec![], window: WINDOW as u32, samples: SERIES, hold: 2 };
+    // docs/bounds.md, without requests that wait, and what a replica has beside its series.
+    let stated = (SERIES * (1_900 + 4 * WINDOW)) as isize;
+    let mut target = Target::new(settings);
+    let (mut refused, mut most) = (0, 0);
+    let before = allocations::live();
+
+    for export in 1..=WINDOW + 15 {
+        let encoded = changing(SERIES + SERIES / 3, export);
+        allocations::take_peak();
+        let request_bytes = encoded.capacity() as isize;
+        target.begin();
+        target.take_part(&encoded, usize::MAX);
+        if target.end() {
+            target.choose();
+        }
+        most = most.max(allocations::take_peak() - before - request_bytes);
+        refused += target.take_discards().of(Discard::NoRoom);
+        assert!(target.known_samples() <= SERIES);
+    }
+
+    assert!(most < stated, "{most} bytes of {stated}");
+    assert!(most > stated / 20, "the allocator counts: {most} bytes");
+    assert!(refused > 100_000, "{refused}");
+    assert!(target.is_chosen() && target.report().exposed <= SERIES);
 }

@@ -26,7 +26,10 @@ impl Event {
             | "container.cpu.throttled_periods"
             | "container.cpu.pressure" => Some(Self::ProcessorTime),
             "process.paging.faults" | "container.paging.faults" => Some(Self::PageFaults),
-            "process.disk.wait_time" | "process.context_switches" | "container.io.pressure" => Some(Self::Waiting),
+            "process.disk.wait_time"
+            | "process.disk.wait_latency"
+            | "process.context_switches"
+            | "container.io.pressure" => Some(Self::Waiting),
             _ => None,
         }
     }

@@ -19,11 +19,16 @@ pub const MAX_FILES: usize = FILES.len() + 4;
 /// Processes that are looked at to tell whether all are stopped.
 const LOOKED_AT: usize = 16;
 
+/// The file with the processes of a cgroup.
+const PROCESSES: &str = "cgroup.procs";
+/// The group below a container's own in which crun keeps its processes on version 2.
+const CRUN: &str = "container";
+
 /// A cgroup that is read.
 #[derive(Debug)]
 pub struct MeasuredCgroup {
     files: Vec<(CgroupFile, File)>,
-    /// `cgroup.procs` of one of its folders.
+    /// Its [`processes_file`] in one hierarchy.
     processes: Option<File>,
     network: Option<Namespace>,
     /// Inode of this process's network namespace.
@@ -53,7 +58,7 @@ impl MeasuredCgroup {
             let folder = hierarchy.root.join(path);
             let of_hierarchy = FILES.iter().filter(|file| file.controller == hierarchy.controller);
             files.extend(of_hierarchy.filter_map(|file| Some((*file, File::open(folder.join(file.name)).ok()?))));
-            processes = processes.or_else(|| File::open(folder.join("cgroup.procs")).ok());
+            processes = processes.or_else(|| File::open(processes_file(&folder)).ok());
         }
         let is = |file: &CgroupFile, controller, name| file.controller == controller && file.name == name;
         if files.iter().any(|(file, _)| is(file, Controller::Unified, "cpu.stat")) {
@@ -149,6 +154,14 @@ impl MeasuredCgroup {
     }
 }
 
+/// The file with the processes of the cgroup in `folder`. Where it has none itself and crun has put them below, theirs:
+/// a container's own processes cannot be anywhere else than in its group or below.
+pub(super) fn processes_file(folder: &Path) -> PathBuf {
+    let (own, below) = (folder.join(PROCESSES), folder.join(CRUN).join(PROCESSES));
+    let is_empty = File::open(&own).and_then(|file| file.read_at(&mut [0_u8], 0)).is_ok_and(|bytes| bytes == 0);
+    if is_empty && below.exists() { below } else { own }
+}
+
 /// The letter of the state of process `pid`, without allocating.
 fn state(pid: u32) -> Option<u8> {
     let (mut path, mut text) = ([0; 32], [0; 256]);
@@ -187,5 +200,29 @@ fn whole_in_parts<'a>(file: &File, buffer: &'a mut [u8]) -> io::Result<Option<&'
             return Ok(buffer.get(..bytes));
         }
         bytes += more;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{create_dir, write};
+
+    use super::*;
+
+    #[test]
+    fn processes_that_crun_has_put_into_a_group_below_are_the_containers() {
+        let folder = tempfile::tempdir().unwrap();
+        let (own, crun) = (folder.path().join(PROCESSES), folder.path().join(CRUN));
+        let found = || processes_file(folder.path());
+        assert_eq!(found(), own, "it is not there, and neither is another one");
+
+        write(&own, "").unwrap();
+        assert_eq!(found(), own, "it has no processes at all");
+        create_dir(&crun).unwrap();
+        write(crun.join(PROCESSES), "7\n").unwrap();
+        assert_eq!(found(), crun.join(PROCESSES));
+
+        write(&own, "8\n").unwrap();
+        assert_eq!(found(), own, "a group of that name below one with processes is the container's own affair");
     }
 }

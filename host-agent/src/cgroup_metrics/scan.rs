@@ -7,6 +7,7 @@ use rustix::fs::{Dir, FileType, Mode, OFlags};
 use sources::cgroup::hierarchies::Hierarchy;
 use sources::cgroup::pattern::Pattern;
 
+use super::distinct_paths::DistinctPaths;
 use super::others_names::OthersNames;
 
 /// What a scan found.
@@ -14,10 +15,20 @@ use super::others_names::OthersNames;
 pub(super) struct FoundCgroups {
     /// Services by the path of their cgroup.
     pub(super) services: BTreeMap<String, String>,
-    /// Whether there are more cgroups than are read, or more entries of folders than are looked at.
-    pub(super) over_limit: bool,
-    /// Those that are not read, since their names belong to others.
+    /// Cgroups beyond the limit.
+    pub(super) beyond: DistinctPaths,
+    /// Folders that were not looked at to their end, since so many entries are looked at.
+    pub(super) unscanned: usize,
+    /// Those that are not read, since their names belong to others: the first few, and how many.
     pub(super) others: OthersNames,
+    pub(super) others_names: usize,
+}
+
+impl FoundCgroups {
+    /// Whether there are more cgroups than are read, or more entries of folders than are looked at.
+    pub(super) fn is_over_limit(&self) -> bool {
+        self.beyond.len() > 0 || self.unscanned > 0
+    }
 }
 
 /// The service of a path that a pattern matches; `None`: it is not read.
@@ -77,7 +88,7 @@ impl Scan<'_> {
         let Ok(entries) = Dir::new(opened) else { return };
         for entry in entries.flatten() {
             let Some(left) = self.entries.checked_sub(1) else {
-                self.found.over_limit = true;
+                self.found.unscanned += 1;
                 return;
             };
             *self.entries = left;
@@ -98,7 +109,7 @@ impl Scan<'_> {
         }
         let Some(service) = (self.naming)(self.pattern, path) else { return };
         if self.found.services.len() >= self.limit {
-            self.found.over_limit = true;
+            self.found.beyond.add(path);
             return;
         }
         self.found.services.insert(path.to_owned(), service);
@@ -120,7 +131,9 @@ mod tests {
         {
             create_dir_all(root(path)).unwrap();
         }
-        create_dir_all(root("memory/system.slice/old.service")).unwrap();
+        for name in ["old", "sshd", "redis"] {
+            create_dir_all(root("memory/system.slice").join(format!("{name}.service"))).unwrap();
+        }
         std::fs::write(root("v2/system.slice/file.service"), "").unwrap();
         let hierarchies = [(Controller::Unified, "v2"), (Controller::Memory, "memory"), (Controller::Pids, "none")];
         let hierarchies =
@@ -148,7 +161,7 @@ mod tests {
             ("system.slice/sshd.service", "sshd"),
         ];
         assert_eq!(names(&found), expected);
-        assert!(!found.over_limit);
+        assert!(!found.is_over_limit());
     }
 
     #[test]
@@ -160,8 +173,9 @@ mod tests {
         let rest = scan(&hierarchies, (&patterns, &Pattern::service), &|path| few.services.contains_key(path), 2, 1000);
         let short = scan(&hierarchies, (&patterns, &Pattern::service), &|_| false, 10, 1);
 
-        assert_eq!((few.services.len(), few.over_limit), (1, true));
-        assert_eq!((rest.services.len(), rest.over_limit), (2, false), "known ones take no place");
-        assert!(short.services.len() <= 1 && short.over_limit);
+        // One of them is in two hierarchies.
+        assert_eq!((few.services.len(), few.beyond.len(), few.unscanned), (1, 2, 0));
+        assert_eq!((rest.services.len(), rest.is_over_limit()), (2, false), "known ones take no place");
+        assert!(short.services.len() <= 1 && short.beyond.len() == 0 && short.unscanned > 0);
     }
 }

@@ -74,6 +74,12 @@ fn value(cgroups: &Cgroups, path: &str, measure: Measure) -> u64 {
     cgroups.replicas[path].region.slot(series::slot(measure)).unwrap().load(Ordering::Relaxed)
 }
 
+/// Cgroups that are not read, by reason, without those of which there is none.
+fn unread(cgroups: &Cgroups) -> Vec<(&'static str, u64)> {
+    let counts = cgroups.counts.unread.iter().map(|count| count.load(Ordering::Relaxed));
+    UNREAD.into_iter().zip(counts).filter(|(_, count)| *count > 0).collect()
+}
+
 #[test]
 fn each_cgroup_is_a_replica_of_its_service_and_its_values_go_into_its_region() {
     let tree = Tree::new(&["shop/payment-1", "shop/payment-2", "shop/cart-1", "other/payment-3"]);
@@ -112,6 +118,7 @@ fn new_cgroups_are_found_by_the_next_scan_and_more_than_the_limit_are_a_problem(
     assert_eq!(services(&node).len(), 3);
     let problem = cgroups.counts.problems().next().unwrap();
     assert!(problem.contains("than are read (3)") && problem.contains("sources.cgroup_limit"), "{problem}");
+    assert_eq!(unread(&cgroups), [("limit", 1)]);
 }
 
 #[test]
@@ -137,6 +144,7 @@ fn a_name_that_a_rule_has_is_not_that_of_a_cgroup_that_fits_no_rule_also_after_r
             && line.ends_with("a rule that fits is {cgroup: /user/payment-2, services: [payment]}")),
         "{problems:?}"
     );
+    assert_eq!(unread(&cgroups), [("name", 1)]);
 
     node.plane(|plane, _| plane.set_identities(rules("/user/payment-2")));
     cgroups.round(&node, Nanos::from_secs(1));
@@ -148,7 +156,7 @@ fn a_name_that_a_rule_has_is_not_that_of_a_cgroup_that_fits_no_rule_also_after_r
     cgroups.round(&node, Nanos::from_secs(2));
 
     assert_eq!(watched(&node), named(&["cart-1", "payment-1", "payment-2"]));
-    assert_eq!(cgroups.counts.problems().next(), None);
+    assert_eq!((cgroups.counts.problems().next(), unread(&cgroups).len()), (None, 0));
 }
 
 #[test]
@@ -486,4 +494,74 @@ fn a_cgroup_whose_processes_are_all_stopped_counts_the_time() {
         sleeper.wait().unwrap();
     }
     assert_eq!(counted, [0, 1, 2, 2, 2], "one of them, both, both, one that ran meanwhile, one again");
+}
+
+/// Writes files of version 2 with nearly everything that is measured.
+fn write_all(tree: &Tree, path: &str) {
+    tree.write_new(path);
+    let cpu = ["user_usec", "system_usec", "nr_periods", "nr_throttled", "throttled_usec", "nr_bursts", "burst_usec"];
+    let memory = [
+        "anon",
+        "file",
+        "shmem",
+        "file_mapped",
+        "file_dirty",
+        "file_writeback",
+        "anon_thp",
+        "kernel_stack",
+        "pagetables",
+        "sock",
+        "slab_reclaimable",
+        "slab_unreclaimable",
+        "inactive_anon",
+        "active_anon",
+        "inactive_file",
+        "active_file",
+        "unevictable",
+        "pgfault",
+        "pgmajfault",
+        "workingset_refault_anon",
+        "workingset_refault_file",
+        "workingset_activate_anon",
+        "workingset_activate_file",
+        "pgscan",
+        "pgsteal",
+        "pgscan_direct",
+        "pgrefill",
+    ];
+    let lines = |keys: &[&str]| keys.iter().map(|key| format!("{key} 3\n")).collect::<String>();
+    tree.write(path, "cpu.stat", &lines(&cpu));
+    tree.write(path, "memory.current", "4096\n");
+    tree.write(path, "memory.stat", &lines(&memory));
+    tree.write(path, "memory.events", &lines(&["low", "high", "max", "oom", "oom_kill"]));
+    tree.write(path, "io.stat", "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6\n");
+    for name in ["cpu.pressure", "memory.pressure", "io.pressure"] {
+        tree.write(path, name, "some avg10=0.00 total=7\nfull avg10=0.00 total=7\n");
+    }
+}
+
+#[test]
+fn cgroups_up_to_the_limit_take_the_memory_that_is_stated_and_those_beyond_none() {
+    const LIMIT: usize = 20;
+    // docs/bounds.md.
+    const STATED: isize = 203_168;
+    let names: Vec<String> = (0..2 * LIMIT).map(|at| format!("shop/service-{at:03}")).collect();
+    let tree = Tree::new(&[]);
+    names.iter().for_each(|path| write_all(&tree, path));
+    let (node, mut cgroups) = (node(), tree.cgroups(&[("shop/*", "{name}")], LIMIT));
+    let before = allocations::live();
+    allocations::take_peak();
+
+    for second in 0..20 {
+        cgroups.round(&node, Nanos::from_secs(second));
+    }
+
+    let region = LIMIT as isize * 4_096;
+    let most = allocations::take_peak() - before + region;
+    let measures = services(&node).iter().map(|(_, _, metrics)| *metrics).min();
+    assert_eq!((services(&node).len(), unread(&cgroups)), (LIMIT, vec![("limit", LIMIT as u64)]));
+    assert!(measures > Some(40), "{measures:?}");
+    let stated = LIMIT as isize * STATED;
+    assert!(most < stated, "{most} bytes of {stated}");
+    assert!(most - region > stated / 50, "the allocator counts: {most} bytes");
 }

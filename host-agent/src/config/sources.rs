@@ -132,25 +132,61 @@ mod tests {
         }
     }
 
+    /// How many patterns match the path of a group.
+    fn matching(path: &str) -> usize {
+        let patterns = pods::cgroup::PATTERNS.map(|pattern| Pattern::new(pattern, "{name}").unwrap());
+        patterns.iter().filter(|pattern| pattern.service(path).is_some()).count()
+    }
+
     #[test]
     fn containers_of_each_driver_are_found_at_the_root_and_below_a_kubelet_that_is_in_a_container() {
-        let patterns = pods::cgroup::PATTERNS.map(|pattern| Pattern::new(pattern, "{name}").unwrap());
         let container = format!("cri-containerd-{}.scope", "3f".repeat(32));
         let (plain, nested) = ("3f".repeat(32), "kubelet.slice/kubelet-kubepods.slice");
         let (slice, folder) =
             ("pod0b5c5b7e_6f0f_4c55_9d3a_0d2b2a0c8f11.slice", "pod0b5c5b7e-6f0f-4c55-9d3a-0d2b2a0c8f11");
         for path in [
             format!("kubepods.slice/kubepods-burstable.slice/kubepods-burstable-{slice}/{container}"),
+            format!("kubepods.slice/kubepods-burstable.slice/kubepods-burstable-{slice}/crio-{plain}.scope"),
             format!("kubepods.slice/kubepods-{slice}/{container}"),
             format!("kubepods/besteffort/{folder}/{plain}"),
             format!("kubepods/{folder}/{plain}"),
+            format!("kubepods/{folder}/crio-{plain}"),
             format!("{nested}/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-{slice}/{container}"),
             format!("{nested}/kubelet-kubepods-{slice}/{container}"),
             format!("kubelet/kubepods/burstable/{folder}/{plain}"),
             format!("kubelet/kubepods/{folder}/{plain}"),
+            format!("system.slice/containerd.service/kubepods-burstable-{slice}:cri-containerd:{plain}"),
+            format!("system.slice/containerd.service/kubepods-{slice}:cri-containerd:{plain}"),
+            format!("system.slice/k3s.service/kubepods-{slice}:cri-containerd:{plain}"),
+            format!("system.slice/k3s-agent.service/kubepods-{slice}:cri-containerd:{plain}"),
+            format!("podruntime.slice/containerd.service/kubepods-{slice}:cri-containerd:{plain}"),
+            format!("system.slice/kubepods-besteffort-{slice}:cri-containerd:{plain}"),
         ] {
-            let matching = patterns.iter().filter(|pattern| pattern.service(&path).is_some()).count();
-            assert_eq!((matching, pods::cgroup::container_of(&path).is_some()), (1, true), "{path}");
+            let is_container = pods::cgroup::container_at(&path).is_some();
+            assert_eq!((matching(&path), is_container), (1, true), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_container_is_not_watched_as_one() {
+        let id = "3f".repeat(32);
+        let slice = "kubepods.slice/kubepods-pod0b5c5b7e_6f0f_4c55_9d3a_0d2b2a0c8f11.slice";
+        let joint = format!("kubepods-pod0b5c5b7e_6f0f_4c55_9d3a_0d2b2a0c8f11.slice:cri-containerd:{id}");
+        for path in [
+            // Below a container's own group, which has all of it.
+            format!("{slice}/crio-{id}.scope/container"),
+            format!("system.slice/containerd.service/{joint}/own"),
+            // Monitors of CRI-O.
+            format!("{slice}/crio-conmon-{id}.scope"),
+            format!("kubepods/pod0b5c5b7e-6f0f-4c55-9d3a-0d2b2a0c8f11/crio-conmon-{id}"),
+            // Groups that users make, or may be given.
+            format!("user.slice/{joint}"),
+            format!("user.slice/containerd.service/{joint}"),
+            format!("user.slice/user-1000.slice/user@1000.service/{joint}"),
+            format!("system.slice/own.service/{joint}"),
+        ] {
+            let is_watched = matching(&path) > 0 && pods::cgroup::container_at(&path).is_some();
+            assert!(!is_watched, "{path}");
         }
     }
 

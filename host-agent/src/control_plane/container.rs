@@ -5,34 +5,16 @@
 const RUNTIMES: [&str; 4] = ["docker-", "libpod-", "cri-containerd-", "crio-"];
 /// The groups in which systemd and Docker keep containers that are in no pod.
 const CONTAINERS: [&str; 3] = ["system.slice", "machine.slice", "docker"];
-/// Classes of pods. They come first in what an agent sees that is in a pod itself.
-const CLASSES: [&str; 2] = ["burstable", "besteffort"];
 
 /// The first 128 bits of the id of the pod, or of the container without one; `None` if `cgroup` (v2 path) is in
 /// neither.
 pub(super) fn container_of(cgroup: &str) -> Option<[u8; 16]> {
-    let mut names = names(cgroup);
-    let first = names.next()?;
-    if holds_pods(first) {
-        return pod_of(cgroup).map(pods::PodId::bits);
+    if let Some(pod) = pods::cgroup::pod_of(cgroup) {
+        return Some(pod.bits());
     }
+    let mut names = cgroup.split('/').filter(|name| !name.is_empty() && *name != "..");
+    let first = names.next()?;
     if CONTAINERS.contains(&first) { container(names.next()?, first == "docker") } else { None }
-}
-
-/// The pod that `cgroup` is in, or below.
-pub(crate) fn pod_of(cgroup: &str) -> Option<pods::PodId> {
-    let is_of_pods = names(cgroup).next().is_some_and(holds_pods);
-    names(cgroup).filter(|_| is_of_pods).find_map(pods::cgroup::pod_of)
-}
-
-fn names(cgroup: &str) -> impl Iterator<Item = &str> {
-    cgroup.split('/').filter(|name| !name.is_empty() && *name != "..")
-}
-
-/// Whether a group right below the root is of pods.
-fn holds_pods(first: &str) -> bool {
-    let is_of_pods = first.starts_with("kubepods") || first.starts_with("kubelet") || CLASSES.contains(&first);
-    is_of_pods || pods::cgroup::pod_of(first).is_some()
 }
 
 /// The id in the name of a container's group: `docker-ID.scope`, or `is_plain` `ID`.
@@ -66,6 +48,9 @@ mod tests {
             "/../../pod3fa85f64-5717-4562-b3fc-2c963f66afa6/dd",
             // A static pod.
             "/kubepods/burstable/pod3fa85f6457174562b3fc2c963f66afa6/ee",
+            // Kubelet uses systemd's driver, and containerd does not.
+            &format!("/system.slice/containerd.service/kubepods-pod{}.slice:cri-containerd:{ID}", &ID[..32]),
+            &format!("/system.slice/kubepods-burstable-pod{}.slice:cri-containerd:{ID}/own", &ID[..32]),
         ] {
             assert_eq!(container_of(path), Some(POD), "{path}");
         }
@@ -91,6 +76,12 @@ mod tests {
             "/user.slice/user-1000.slice/user@1000.service/pod3fa85f64-5717-4562-b3fc-2c963f66afa6",
             &format!("/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{ID}.scope"),
             &format!("/system.slice/own.service/docker-{ID}.scope"),
+            &format!("/system.slice/own.service/kubepods-pod{}.slice:cri-containerd:{ID}", &ID[..32]),
+            &format!(
+                "/user.slice/user-1000.slice/user@1000.service/kubepods-pod{}.slice:cri-containerd:{ID}",
+                &ID[..32]
+            ),
+            &format!("/system.slice/crio-conmon-{ID}.scope"),
             &format!("/system.slice/own-{ID}.scope"),
             &format!("/system.slice/{ID}"),
             "/docker/3fa8",

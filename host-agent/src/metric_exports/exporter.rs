@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use exposition::{Discards, Target};
+use exposition::{Discards, ExcludedSeries, Target};
 use otlp::Holder;
 use wire::name::{InstanceName, ServiceName};
 use wire::proto::operators as proto;
@@ -214,6 +214,11 @@ impl Exporter {
     /// What is chosen of it, and how many columns that is.
     pub(super) fn watched_series(&self) -> usize {
         self.target.watched()
+    }
+
+    /// Its series that no column has, by reason.
+    pub(super) fn excluded_series(&self) -> ExcludedSeries {
+        self.target.excluded()
     }
 
     /// Everything, for `uview sources`; with a line for each metric if `with_families`.

@@ -63,6 +63,11 @@ fn export_by(holder: &Holder, exports: &Exports, node: &Node, instance: &str, se
     }
 }
 
+/// Resources of which nothing is watched, by reason.
+fn refused(exports: &Exports) -> Vec<(&'static str, u64)> {
+    REFUSALS.into_iter().zip(exports.counts.refused.iter().map(Count::get)).collect()
+}
+
 fn lmaps(node: &Node) -> Vec<LmapInfo> {
     node.inspect(|plane, _| plane.list()).lmaps
 }
@@ -111,7 +116,7 @@ fn replicas_over_the_limit_are_counted_and_named_as_a_problem() {
     exports.take_export(&nameless, 500, &node, Nanos::from_secs(10));
 
     assert_eq!(sizes(&exports.state().services).0, 2);
-    assert_eq!(exports.counts.refused.get(), 2);
+    assert_eq!(refused(&exports), [("too_many", 1), ("name", 1)]);
     let problems = exports.problems(Nanos::from_secs(11));
     let [problem] = &problems[..] else { panic!("one problem: {problems:?}") };
     let why = "user 7 has most, 2: release some, or raise otlp.metrics.max_replicas";
@@ -130,7 +135,7 @@ fn whoever_invents_replicas_leaves_room_for_those_of_others() {
     export_by(&OTHER_USER, &exports, &node, "payment-1", 1..2);
 
     assert_eq!(sizes(&exports.state().services).0, 13);
-    assert_eq!(exports.counts.refused.get(), 28);
+    assert_eq!(refused(&exports), [("too_many", 28), ("name", 0)]);
     // What is gone makes room again.
     exports.tick(&node, Nanos::from_secs(1_000));
     export(&exports, &node, "later", 101..102);

@@ -2,12 +2,12 @@
 
 use core::time::Duration;
 
+use pods::cgroup::{container_of, pod_of};
 use pods::{Member, sandbox};
 use wire::name::{InstanceName, ServiceName};
 
 use super::PodWatch;
 use crate::control_plane::PodIdentity;
-use crate::control_plane::container::pod_of;
 
 /// How long a process waits for the API server to tell of its pod, and of its container's id: kubelet reports both a
 /// moment after the start.
@@ -67,9 +67,8 @@ impl PodWatch {
         if pod.is_own {
             return FoundIdentity::Known(PodIdentity::None);
         }
-        // A group that a container makes below its own is not the container's.
-        let container = pods::cgroup::container_of(cgroup).filter(|(of, _)| *of == id);
-        let container = container.and_then(|(_, container)| pod.containers.get(container));
+        // By the group that root has made: what a container calls those below its own says nothing.
+        let container = container_of(cgroup).and_then(|(_, container)| pod.containers.get(container));
         let identity = named(pod.member(container.map(String::as_str)));
         if container.is_none() && pod.has_sidecars() {
             FoundIdentity::WithoutContainer(identity)

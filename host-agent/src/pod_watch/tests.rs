@@ -250,6 +250,32 @@ async fn processes_are_their_pods_services_and_one_that_is_too_early_waits() {
 }
 
 #[tokio::test]
+async fn a_process_below_its_containers_group_is_that_containers_at_once() {
+    let watched = PodWatch::new(PodPlan::default(), Clock::start());
+    let mut with_sidecar = pod(1);
+    with_sidecar["spec"]["containers"] = json!([{"name": "app"}, {"name": "proxy"}]);
+    watched.apply(Ok(Event::Apply(serde_json::from_value(with_sidecar).unwrap())));
+    let slice = format!("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{:032x}.slice", 1);
+    let joint = format!("/system.slice/containerd.service/kubepods-pod{:032x}.slice:cri-containerd:{ID}", 1);
+    for (cgroup, expected) in [
+        (format!("{slice}/crio-{ID}.scope"), "shop/payment-1/app"),
+        // As crun makes it.
+        (format!("{slice}/crio-{ID}.scope/container"), "shop/payment-1/app"),
+        // As the container makes it, called like the one of another pod.
+        (format!("{slice}/crio-{ID}.scope/pod{:032x}/{ID}", 2), "shop/payment-1/app"),
+        (joint, "shop/payment-1/app"),
+        (format!("{slice}/crio-conmon-{ID}.scope"), "shop/payment-1"),
+        (format!("{slice}/own/{ID}"), "shop/payment-1"),
+    ] {
+        let identity = watched.identity_within(&cgroup, "app", Duration::ZERO).await;
+        let PodIdentity::Member { service, .. } = identity else { panic!("{cgroup}: {identity:?}") };
+        assert_eq!(service.as_str(), expected, "{cgroup}");
+    }
+    let forged = format!("/system.slice/own.service/kubepods-pod{:032x}.slice:cri-containerd:{ID}", 1);
+    assert_eq!(watched.identity_within(&forged, "app", Duration::ZERO).await, PodIdentity::None);
+}
+
+#[tokio::test]
 async fn a_process_of_a_pod_that_is_never_told_of_is_refused_with_the_reason() {
     let watched = PodWatch::new(PodPlan::default(), Clock::start());
 

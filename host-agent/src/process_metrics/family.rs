@@ -42,15 +42,16 @@ pub struct Family {
     connections: Values,
     /// When connections are read again, at the earliest.
     next_connections: Nanos,
-    waits: Waits,
+    cpu_waits: MeanWait,
+    disk_waits: MeanWait,
 }
 
-/// How long threads wait for a processor, in the mean.
+/// How long threads wait for one thing, in the mean of the turns that they have had since the last look.
 #[derive(Clone, Copy, Debug, Default)]
-struct Waits {
-    /// Time that all threads had waited, in ns, and their context switches.
+struct MeanWait {
+    /// Time that all threads had waited, in ns, and their turns.
     before: Option<(u64, u64)>,
-    /// Of the waits since then; `None` if the kernel does not tell.
+    /// `None` if the kernel does not tell.
     mean_ns: Option<u64>,
 }
 
@@ -79,7 +80,8 @@ impl Family {
             reader: ConnectionReader::default(),
             connections: Values::default(),
             next_connections: Nanos::ZERO,
-            waits: Waits::default(),
+            cpu_waits: MeanWait::default(),
+            disk_waits: MeanWait::default(),
         }
     }
 
@@ -88,9 +90,8 @@ impl Family {
         self.members.retain(|pid, _| pids.contains(pid));
         for &pid in pids {
             if !self.members.contains_key(&pid)
-                && let Ok(mut measured) = MeasuredProcess::open(pid, Nanos::NEVER)
+                && let Ok(measured) = MeasuredProcess::open(pid, Nanos::NEVER)
             {
-                measured.slow_every = self.slow_every;
                 self.members.insert(pid, Member { measured, from_start: self.begun, last: Values::default() });
             }
         }
@@ -102,7 +103,8 @@ impl Family {
         let several = self.members.len() > 1;
         let (mut shared, mut most_shared) = (0_u64, 0);
         for (&pid, member) in &mut self.members {
-            let sampled = member.measured.sample(now, left);
+            // At the same time for all of them: sums of expensive and other values are compared.
+            let sampled = member.measured.sample_with(left, slow);
             left = left.saturating_sub(member.measured.files());
             let Ok(mut values) = sampled else {
                 ended.push(pid);
@@ -129,7 +131,9 @@ impl Family {
         self.begun |= !self.members.is_empty();
         if slow {
             self.last_slow = Some(now);
-            self.waits.advance(&self.counted);
+            let kinds = [Measure::SwitchesVoluntary, Measure::SwitchesInvoluntary];
+            self.cpu_waits.advance(&self.counted, Measure::CpuWait, &kinds);
+            self.disk_waits.advance(&self.counted, Measure::DiskWait, &kinds[..1]);
             if now >= self.next_connections {
                 self.read_connections(now);
             }
@@ -182,22 +186,23 @@ impl Family {
         if let Some(resident) = sums.get(Measure::MemoryUsage) {
             sums.set(Measure::MemoryUsage, resident.saturating_sub(self.shared_again));
         }
-        if let Some(mean) = self.waits.mean_ns {
-            sums.set(Measure::RunQueueLatency, mean);
+        let means =
+            [(Measure::RunQueueLatency, self.cpu_waits.mean_ns), (Measure::DiskLatency, self.disk_waits.mean_ns)];
+        for (measure, mean) in means.into_iter().filter_map(|(measure, mean)| Some((measure, mean?))) {
+            sums.set(measure, mean);
         }
         sums
     }
 }
 
-impl Waits {
-    /// Takes in the sums of now. Each time that a thread gets a processor ends one wait, and a context switch follows.
-    fn advance(&mut self, counted: &Values) {
-        let Some(waited_ns) = counted.get(Measure::CpuWait) else { return };
-        let switches = [Measure::SwitchesVoluntary, Measure::SwitchesInvoluntary].map(|of| counted.get(of));
-        let switches = switches.into_iter().flatten().fold(0, u64::saturating_add);
-        let (waited_before, switches_before) = self.before.replace((waited_ns, switches)).unwrap_or((waited_ns, 0));
-        let switched = switches.saturating_sub(switches_before).max(1);
-        self.mean_ns = Some(waited_ns.saturating_sub(waited_before) / switched);
+impl MeanWait {
+    /// Takes in how long all threads have waited by now, and how many context switches of `kinds` they have had: after
+    /// each wait for a processor there is one of some kind, before one for a disk a voluntary one.
+    fn advance(&mut self, counted: &Values, waited: Measure, kinds: &[Measure]) {
+        let Some(waited_ns) = counted.get(waited) else { return };
+        let turns = kinds.iter().filter_map(|kind| counted.get(*kind)).fold(0, u64::saturating_add);
+        let (waited_before, turns_before) = self.before.replace((waited_ns, turns)).unwrap_or((waited_ns, turns));
+        self.mean_ns = Some(waited_ns.saturating_sub(waited_before) / turns.saturating_sub(turns_before).max(1));
     }
 }
 
@@ -361,9 +366,9 @@ mod tests {
             values.set(Measure::SwitchesInvoluntary, involuntary);
             values
         };
-        let mut waits = Waits::default();
+        let mut waits = MeanWait::default();
         let mut mean = |values: &Values| {
-            waits.advance(values);
+            waits.advance(values, Measure::CpuWait, &[Measure::SwitchesVoluntary, Measure::SwitchesInvoluntary]);
             waits.mean_ns
         };
 
@@ -372,6 +377,27 @@ mod tests {
         assert_eq!(mean(&counted(1_900, 55, 55)), Some(100));
         // Nobody ran.
         assert_eq!(mean(&counted(1_900, 55, 55)), Some(0));
+    }
+
+    #[test]
+    fn expensive_values_of_all_processes_are_read_with_the_same_sample() {
+        let (one, two) = (Killed::start("exec sleep 100"), Killed::start("while :; do :; done"));
+        let mut family = Family::new(Nanos::from_millis(100));
+        family.sample(&[one.0.id()].into(), Nanos::ZERO);
+        let both = [one.0.id(), two.0.id()].into();
+        let switches = |values: &Values| values.get(Measure::SwitchesInvoluntary);
+
+        // The second one joins between.
+        let joined = family.sample(&both, Nanos::from_millis(500));
+        let with_expensive = |family: &mut Family, millis| {
+            let before = family.members.values().filter(|member| switches(&member.last).is_some()).count();
+            family.sample(&both, Nanos::from_millis(millis));
+            (before, family.members.values().filter(|member| switches(&member.last).is_some()).count())
+        };
+
+        assert!(joined.get(Measure::CpuWait).is_none_or(|_| switches(&joined).is_some()));
+        assert_eq!(with_expensive(&mut family, 900), (1, 1));
+        assert_eq!(with_expensive(&mut family, 1_000), (1, 2));
     }
 
     #[test]
@@ -385,7 +411,7 @@ mod tests {
             values.get(Measure::RunQueueLatency) > Some(100_000)
         });
 
-        assert!(waited, "{:?}", family.waits);
+        assert!(waited, "{:?}", family.cpu_waits);
     }
 
     #[test]

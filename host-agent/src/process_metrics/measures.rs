@@ -124,6 +124,8 @@ measures! {
     /// How long a thread was runnable until it had a CPU: the mean over the last second. Unlike the sum of these times
     /// it does not shrink with the load of clients that wait for answers. Of watched programs only.
     RunQueueLatency: UpDownCounter "process.cpu.run_queue_latency" [] "ns" Cpu Slow;
+    /// How long a thread waited for block devices each time that it blocked for anything: likewise.
+    DiskLatency: UpDownCounter "process.disk.wait_latency" [] "ns" Io Slow;
 }
 
 /// A sample of a process: values of some measures.

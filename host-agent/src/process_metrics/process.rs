@@ -67,8 +67,6 @@ pub struct MeasuredProcess {
     tasks: Tasks,
     ran_ns: u64,
     last_slow: Option<Nanos>,
-    /// Interval of values that are expensive to read.
-    pub(super) slow_every: Nanos,
 }
 
 /// Resident memory of a process, in bytes.
@@ -122,7 +120,6 @@ impl MeasuredProcess {
             tasks: Tasks::default(),
             ran_ns: 0,
             last_slow: None,
-            slow_every: SLOW,
         })
     }
 
@@ -175,12 +172,21 @@ impl MeasuredProcess {
     ///
     /// [`ProcessError`] if it has ended.
     pub fn sample(&mut self, now: Nanos, most: usize) -> Result<Values, ProcessError> {
+        let slow = self.last_slow.is_none_or(|last| now >= last.plus(SLOW));
+        let values = self.sample_with(most, slow)?;
+        if slow {
+            self.last_slow = Some(now);
+        }
+        Ok(values)
+    }
+
+    /// As [`Self::sample`], with expensive values only if `slow`.
+    pub(super) fn sample_with(&mut self, most: usize, slow: bool) -> Result<Values, ProcessError> {
         let stat: Stat = read(&self.stat).ok_or(ProcessError::Ended(self.pid))?;
         if stat.started != self.started {
             return Err(ProcessError::Reused(self.pid));
         }
         self.stopped = stat.stopped;
-        let slow = self.last_slow.is_none_or(|last| now >= last.plus(self.slow_every));
         let mut values = Values::default();
         let tasks = self.tasks.advance(&self.process, stat.threads as usize, most.min(MAX_TASKS), slow);
         let total = tasks.map_or(self.ran_ns, |tasks| tasks.ran_ns);
@@ -193,7 +199,6 @@ impl MeasuredProcess {
             values.set(Measure::CpuWait, tasks.waited_ns);
         }
         if slow {
-            self.last_slow = Some(now);
             if let Some(tasks) = tasks {
                 values.set(Measure::SwitchesVoluntary, tasks.voluntary);
                 values.set(Measure::SwitchesInvoluntary, tasks.involuntary);
@@ -324,6 +329,19 @@ mod tests {
 
         assert!(matches!(MeasuredProcess::open(std::process::id(), before_it_started), Err(ProcessError::Reused(_))));
         assert!(matches!(MeasuredProcess::open(0, Nanos::NEVER), Err(ProcessError::Unreadable { .. })));
+    }
+
+    #[test]
+    fn a_number_that_is_given_to_another_process_between_two_samples_is_noticed() {
+        let pid = std::process::id();
+        let mut measured = MeasuredProcess::open(pid, clock::since_boot()).unwrap();
+        assert!(measured.sample(Nanos::ZERO, MAX_TASKS).is_ok());
+
+        // As if the one that was opened had started before this one, which has its number now.
+        measured.started -= 1;
+
+        assert!(matches!(measured.sample(Nanos(1), MAX_TASKS), Err(ProcessError::Reused(found)) if found == pid));
+        assert!(!measured.is_in_disk_sleep(), "what another one does is not its state");
     }
 
     #[test]

@@ -142,6 +142,7 @@ fn is_process(pid: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::io::{BufRead as _, BufReader, Write as _};
     use std::process::{Child, Command, Stdio};
 
@@ -203,6 +204,44 @@ mod tests {
         assert!(!is_process(thread));
         let (id, is_process, has_stat) = running.join().unwrap();
         assert!(!is_process && has_stat, "{id}");
+    }
+
+    #[test]
+    fn an_id_that_was_given_to_another_process_is_no_root_any_more() {
+        let shell = Shell::start();
+        let pid = shell.0.id();
+        let mut tracker = ProcessTracker::new(Selector::Pid(pid), std::process::id());
+        let roots = tracker.look(Nanos::ZERO).unwrap().roots.clone();
+        let lists = tracker.lists();
+
+        // The root that is known had this id before: it started earlier.
+        let started = |roots: &BTreeSet<(u32, u64)>| roots.iter().map(|(_, started)| *started).collect::<Vec<_>>();
+        tracker.selected.roots = [(pid, started(&roots)[0] - 1)].into();
+        assert_eq!(tracker.look(Nanos(1)).unwrap().roots, roots);
+        assert_eq!(tracker.lists(), lists + 1, "all are listed again");
+
+        // One that a name had selected, and whose id another program has now.
+        tracker.selector = Selector::Name("uview-no-such-program".to_owned());
+        tracker.selected.roots = [(pid, started(&roots)[0] - 1)].into();
+        let found = tracker.look(Nanos(2)).unwrap();
+        assert!(found.roots.is_empty() && found.all.is_empty(), "{found:?}");
+    }
+
+    #[test]
+    fn ids_that_begin_again_from_below_are_listed_anew() {
+        let shell = Shell::start();
+        let pid = shell.0.id();
+        let mut tracker = ProcessTracker::new(Selector::Pid(pid), std::process::id());
+        tracker.look(Nanos::ZERO).unwrap();
+        let (lists, ended) = (tracker.lists(), u32::MAX - 1);
+
+        // A child of before the ids began again, which may be another process by now.
+        tracker.known.insert(ended, Candidate { pid: ended, parent: pid, ..Candidate::default() });
+        tracker.selected.all.insert(ended);
+        tracker.newest = Some(u32::MAX);
+        let all = tracker.look(Nanos(1)).unwrap().all.clone();
+
+        assert_eq!((all, tracker.lists()), ([pid].into(), lists + 1));
     }
 
     #[test]

@@ -4,15 +4,13 @@ use core::fmt;
 use std::sync::Arc;
 
 use agent_runtime::Count;
-use exposition::RefusedSamples;
+use exposition::{ExcludedSeries, Exclusion, RefusedSamples};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::encoding::DescriptorEncoder;
 
 use super::targets::Targets;
 use super::view::{REASONS, ScrapeCounts, TargetView};
-use crate::metrics_endpoint::encoding::{counter, gauge};
+use crate::metrics_endpoint::encoding::{counter, counters_by_reason, gauge, gauges_by_reason};
 
 /// Collects the values of all targets on each scrape.
 #[derive(Debug)]
@@ -30,17 +28,12 @@ impl Views<'_> {
     fn by_reason<const N: usize>(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
-        (name, help): (&str, &str),
+        what: (&str, &str),
         reasons: &[&'static str; N],
         of: fn(&ScrapeCounts) -> &[Count; N],
     ) -> fmt::Result {
-        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for (at, reason) in reasons.iter().enumerate() {
-            let count = self.counts().filter_map(|counts| of(counts).get(at));
-            let count: u64 = count.map(Count::get).sum();
-            ConstCounter::new(count).encode(family.encode_family(&[("reason", *reason)])?)?;
-        }
-        Ok(())
+        let sum = |at: usize| self.counts().filter_map(|counts| of(counts).get(at)).map(Count::get).sum::<u64>();
+        counters_by_reason(encoder, what, reasons.iter().enumerate().map(|(at, reason)| (*reason, sum(at))))
     }
 }
 
@@ -65,6 +58,10 @@ impl Collector for TargetMetrics {
         let exposed = reports.iter().map(|report| report.exposed).sum();
         gauge(&mut encoder, "exposed_series", "Series that targets expose.", exposed)?;
         let watched = reports.iter().map(|report| report.watched).sum();
-        gauge(&mut encoder, "chosen_series", "Series of targets with columns of their own.", watched)
+        gauge(&mut encoder, "chosen_series", "Series of targets with columns of their own.", watched)?;
+        let excluded = reports.iter().fold(ExcludedSeries::default(), |sum, report| sum.and(report.excluded));
+        let help = "Series of targets that no column has, by reason; of reason type samples that are no series.";
+        let excluded = Exclusion::REASONS.into_iter().zip(excluded.counts());
+        gauges_by_reason(&mut encoder, ("unwatched_series", help), excluded)
     }
 }

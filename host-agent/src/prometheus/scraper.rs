@@ -17,8 +17,8 @@ use crate::node::Node;
 
 /// Time between two scrapes while a target is learnt.
 const LEARN_EVERY: Nanos = Nanos::from_secs(1);
-/// While a target is learnt, it rests for this many times as long as a scrape took.
-const REST: u64 = 3;
+/// Most of a processor that a target with an interval of its own gives while it is learnt.
+const FIXED_SHARE: f64 = 0.25;
 /// A start shows in several scrapes: one by one counters begin anew. So many later, another one is a start by itself.
 const STARTING: u32 = 5;
 
@@ -131,17 +131,12 @@ impl Scraper {
             let outcome = self.scrape_in_time().await;
             let took = clock.now().since(began).unwrap_or(Nanos::ZERO);
             self.end(outcome, took);
-            next = next.plus(self.interval);
-            // A scrape that ran into its deadline ends when the next one is due: that one begins at once.
-            let mut earliest = Nanos(clock.now().0.saturating_sub(self.interval.0 / 2));
-            if self.values.is_none() {
-                earliest = clock.now().plus(Nanos(took.0.saturating_mul(REST)));
-            }
-            if next < earliest {
-                let behind = (earliest.0 - next.0).div_ceil(self.interval.0.max(1));
-                self.view.counts.late.add(behind);
-                next = next.plus(Nanos(self.interval.0.saturating_mul(behind)));
-            }
+            // Once series are chosen, the interval itself keeps to the share.
+            let share = if self.plan.interval.is_some() { FIXED_SHARE } else { self.plan.cpu_share };
+            let rest = self.values.is_none().then(|| cost::rest(took, share));
+            let (after, missed) = following(next, clock.now(), self.interval, rest);
+            self.view.counts.late.add(missed);
+            next = after;
         }
     }
 
@@ -299,6 +294,21 @@ impl Scraper {
     }
 }
 
+/// When the scrape after the one that was due at `due` is, as of `now`, and how many are left out: an `interval` later,
+/// or once `rest` is over.
+fn following(due: Nanos, now: Nanos, interval: Nanos, rest: Option<Nanos>) -> (Nanos, u64) {
+    let next = due.plus(interval);
+    if let Some(rest) = rest {
+        // Not by whole intervals: of scrapes now one and now two of them apart, all counters would seem to move alike.
+        let earliest = now.plus(rest);
+        return (next.max(earliest), earliest.0.saturating_sub(next.0) / interval.0.max(1));
+    }
+    // A scrape that ran into its deadline ends when the next one is due: that one begins at once.
+    let earliest = Nanos(now.0.saturating_sub(interval.0 / 2));
+    let missed = earliest.0.saturating_sub(next.0).div_ceil(interval.0.max(1));
+    (next.plus(Nanos(interval.0.saturating_mul(missed))), missed)
+}
+
 /// Asks the target once, and takes its answer in, if the rules of now let it. True if there is something to choose.
 async fn scrape(
     plan: &mut TargetPlan,
@@ -328,4 +338,58 @@ async fn scrape(
         (state.format, state.bytes) = (format.name(), body.len());
     }
     Ok(view.target().take(text, format)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Nanos = Nanos::from_secs(1);
+
+    /// When each of `scrapes` scrapes of `took` begins, of a target that is learnt at `share`; when the next one would,
+    /// and how many are left out.
+    fn learnt(scrapes: usize, took: Nanos, share: f64) -> (Vec<Nanos>, Nanos, u64) {
+        let (mut next, mut now, mut late, mut began) = (Nanos::ZERO, Nanos::ZERO, 0, Vec::new());
+        for _ in 0..scrapes {
+            now = now.max(next);
+            began.push(now);
+            now = now.plus(took);
+            let (after, missed) = following(next, now, SECOND, Some(cost::rest(took, share)));
+            (next, late) = (after, late + missed);
+        }
+        (began, next, late)
+    }
+
+    #[test]
+    fn while_a_target_is_learnt_scrapes_take_no_more_than_its_share() {
+        for (millis, share) in [(1, 0.05), (49, 0.05), (51, 0.05), (200, 0.05), (700, 0.05), (40, 0.01), (10, 1.0)] {
+            let took = Nanos::from_millis(millis);
+            let (began, end, late) = learnt(60, took, share);
+
+            let busy = took.0 as f64 * 60.0 / end.0 as f64;
+            assert!(busy <= share + 1e-6, "{millis} ms: {busy} of {share}");
+            assert!(began.windows(2).all(|pair| pair[1] >= pair[0].plus(SECOND)), "{millis} ms");
+            // It is learnt each second where the share has room for that.
+            assert_eq!(end == Nanos::from_secs(60), busy < share, "{millis} ms");
+            assert_eq!(late == 0, (millis as f64) < share * 2_000.0, "{millis} ms: {late}");
+        }
+    }
+
+    #[test]
+    fn a_scrape_that_waited_for_long_is_followed_by_another_after_fifteen_seconds() {
+        let (began, ..) = learnt(2, Nanos::from_secs(30), 0.05);
+
+        assert_eq!(began, [Nanos::ZERO, Nanos::from_secs(45)]);
+    }
+
+    #[test]
+    fn once_series_are_chosen_scrapes_keep_to_their_grid() {
+        let of = |now_ms: u64| {
+            let (next, missed) = following(SECOND, Nanos::from_millis(now_ms), SECOND, None);
+            (next.as_millis(), missed)
+        };
+
+        assert_eq!((of(1_010), of(2_000), of(2_500)), ((2_000, 0), (2_000, 0), (2_000, 0)));
+        assert_eq!((of(2_600), of(4_600)), ((3_000, 1), (5_000, 3)));
+    }
 }

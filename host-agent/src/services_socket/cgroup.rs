@@ -4,12 +4,11 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use agent_runtime::access;
+use pods::cgroup::path_in;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::net::UnixStream;
-
-use crate::control_plane::container::pod_of;
 
 /// What is known of the process that connected.
 #[derive(Debug, Default)]
@@ -32,13 +31,6 @@ pub(super) async fn process(stream: &UnixStream, pid: u32) -> Process {
         is_its_own.then(|| Process { cgroup: path_in(&cgroups).to_owned(), name: name.trim_end().to_owned() })
     };
     tokio::task::spawn_blocking(read).await.ok().flatten().unwrap_or_default()
-}
-
-/// The path in `/proc/PID/cgroup`: with version 1, that of any controller where it is of a pod.
-fn path_in(cgroups: &str) -> &str {
-    let paths = || cgroups.lines().filter_map(|line| line.splitn(3, ':').nth(2));
-    let unified = cgroups.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default();
-    if pod_of(unified).is_some() { unified } else { paths().find(|path| pod_of(path).is_some()).unwrap_or(unified) }
 }
 
 /// Whether the process that connected still runs, so that the number `pid` is its own; true if that cannot be found out
@@ -174,21 +166,6 @@ mod tests {
         assert_eq!(effective_user("Name:\ta\\nUid:\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\n"), Some(2));
         for none in ["", "Uid:\t1\n", "Uid:\t1\t-1\t3\t4\n", "XUid:\t1\t2\t3\t4\n"] {
             assert_eq!(effective_user(none), None, "{none:?}");
-        }
-    }
-
-    #[test]
-    fn the_cgroup_of_a_pod_is_found_in_both_versions() {
-        let pod = "/kubepods/burstable/pod0b5c5b7e-6f0f-4c55-9d3a-0d2b2a0c8f11/3fa8";
-        for (text, expected) in [
-            (format!("0::{pod}\n"), pod),
-            (format!("12:pids:{pod}\n4:cpu,cpuacct:{pod}\n1:name=systemd:{pod}\n0::/\n"), pod),
-            ("4:cpu,cpuacct:/user.slice\n0::/user.slice/a.service\n".to_owned(), "/user.slice/a.service"),
-            // Who makes groups of its own makes them below its own.
-            (format!("4:cpu:/user.slice{pod}\n0::/a\n"), "/a"),
-            (String::new(), ""),
-        ] {
-            assert_eq!(path_in(&text), expected, "{text}");
         }
     }
 }

@@ -188,6 +188,11 @@ fn an_alarm_on_another_node_raises_the_probability_where_requests_enter_though_n
         worker.send(FromWorker::Verdicts(Verdicts { at_unix_ns: unix_now().0, verdicts: vec![verdict] }));
         (raised() == [("POST /pay".to_owned(), 1.0)]).then_some(())
     });
+    WAIT.until("the time to effect", || (front.counter("delivered_raised_probabilities") == 1).then_some(()));
+    let waited = front.counter("raised_probabilities_wait_ms");
+    // Of gossip and of the second in which alarms are collected, tests/observers has the exact time. Here it is two
+    // seconds, and ten times as much on a busy machine.
+    assert!(waited < 20_000, "{waited} ms");
 }
 
 /// Measures the figures of docs/head-sampling.md

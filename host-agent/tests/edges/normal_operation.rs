@@ -1,6 +1,7 @@
 //! Services, workers and hooks that behave.
 
 use region::ReadMapping;
+use tokio::sync::oneshot;
 use transport::attach::Attacher;
 use wire::id::RegionId;
 use wire::layout::{RegionSize, Slot};
@@ -8,7 +9,7 @@ use wire::proto::control::host_message::Message;
 use wire::proto::control::{Features, HostMessage, Row, Rows, Verdict, Verdicts, worker_message};
 use wire::proto::operators::{DeleteLmapRequest, HookEvent, NewLmapRequest, RegisterHookRequest, WatchRowsRequest};
 
-use crate::agent::{Agent, Operators, WAIT};
+use crate::agent::{Agent, Operators, WAIT, addresses, config};
 use crate::service::Service;
 use crate::worker::Worker;
 
@@ -256,4 +257,22 @@ fn on_shutdown_all_connections_are_closed_and_no_file_is_left() {
     }
     assert!(matches!(operators.runtime.block_on(events.message()), Ok(None)));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_runtime_directory_that_the_agent_made_goes_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("made/run");
+    let config = config(&run, "process_metrics: {enabled: false}\n");
+    let (stop, stopped) = oneshot::channel::<()>();
+    let agent = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        runtime.block_on(host_agent::run(config, async move { _ = stopped.await }))
+    });
+    WAIT.until("host-agent.json", || addresses(&run).map(drop));
+
+    drop(stop);
+
+    agent.join().unwrap().unwrap();
+    assert!(!run.exists(), "{:?}", std::fs::read_dir(&run).map(Iterator::count));
 }

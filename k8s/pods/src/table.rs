@@ -8,7 +8,7 @@ use core::net::IpAddr;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::cgroup::container_of;
+use crate::cgroup::container_at;
 use crate::monitor::Monitor;
 use crate::pod::{Pod, PodId, Stage};
 use crate::scraping::Endpoint;
@@ -175,18 +175,18 @@ impl Pods {
     }
 
     /// Whose the cgroup `path` is. `None` for pods that are not known yet or have not joined, for the container that
-    /// holds a pod's namespaces, which no object names, and for uview's own pods.
+    /// holds a pod's namespaces, which no object names, for groups below a container's own, and for uview's own pods.
     #[must_use]
     pub fn member(&self, path: &str, now: Duration) -> Option<Member> {
-        let (id, container) = container_of(path)?;
+        let (id, container) = container_at(path)?;
         let known = self.known.get(&id).filter(|known| !known.pod.is_own && known.joins <= now)?;
         known.pod.containers.get(container).map(|container| known.pod.member(Some(container)))
     }
 
-    /// The pod, and the name of its container, of the cgroup `path`.
+    /// The pod, and the name of its container, whose own group the cgroup `path` is.
     #[must_use]
     pub fn container(&self, path: &str) -> Option<(PodId, &str)> {
-        let (id, container) = container_of(path)?;
+        let (id, container) = container_at(path)?;
         Some((id, self.known.get(&id)?.pod.containers.get(container)?))
     }
 

@@ -14,15 +14,15 @@ const WAITS: [&str; 6] = [
 ];
 /// The gauge of the time until a scrape was answered.
 const ANSWER: &str = "scrape_duration_seconds";
-/// The gauge of how long a thread waits for a processor, in the mean.
-const RUN_QUEUE: &str = "process.cpu.run_queue_latency";
+/// Gauges of how long a thread waits each time, in the mean.
+const LATENCIES: [&str; 2] = ["process.cpu.run_queue_latency", "process.disk.wait_latency"];
 
 /// Less than this share of the time is not worth an alarm.
 const MIN_SHARE: f64 = 0.05;
 /// An answer within this time is none either.
 const MIN_ANSWER: Nanos = Nanos(5_000_000);
-/// Shorter waits for a processor are hidden by an answer's own time.
-const MIN_RUN_QUEUE: Nanos = Nanos(200_000);
+/// Shorter waits are hidden by an answer's own time.
+const MIN_LATENCY: Nanos = Nanos(200_000);
 /// For so long it has to last,
 const LASTING: Nanos = Nanos(2_000_000_000);
 /// and for so many observations at least.
@@ -41,7 +41,7 @@ pub fn saturation(name: &str, unit: &str, interval: Nanos, every: u32) -> Option
     };
     let least = match name {
         ANSWER => MIN_ANSWER.0 as f64 / 1e9,
-        RUN_QUEUE => MIN_RUN_QUEUE.0 as f64 / 1e9,
+        _ if LATENCIES.contains(&name) => MIN_LATENCY.0 as f64 / 1e9,
         _ if WAITS.contains(&name) => MIN_SHARE * interval.0 as f64 / 1e9,
         _ => return None,
     };

@@ -7,6 +7,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -56,20 +57,43 @@ impl Replica {
 
 type Replicas = Arc<Mutex<Vec<Replica>>>;
 
+/// An agent that is not ready: it hangs up at once.
+#[derive(Debug, Default)]
+pub struct Starting {
+    is_ready: AtomicBool,
+    /// How often it has hung up.
+    pub hung_up: AtomicUsize,
+}
+
 /// An agent, and the folder of its socket.
 pub struct Agent {
     folder: TempDir,
     replicas: Replicas,
+    pub starting: Arc<Starting>,
 }
 
 impl Agent {
     pub fn start() -> Self {
+        let agent = Self::starting();
+        agent.becomes_ready();
+        agent
+    }
+
+    /// One that hangs up on whoever connects, until it [becomes ready](Self::becomes_ready).
+    pub fn starting() -> Self {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let listener = UnixListener::bind(folder.path().join("services.sock")).expect("the folder is there");
         let replicas = Replicas::default();
         let all = Arc::clone(&replicas);
+        let starting = Arc::<Starting>::default();
+        let state = Arc::clone(&starting);
         thread::spawn(move || {
             for socket in listener.incoming().map_while(Result::ok) {
+                if !state.is_ready.load(Ordering::Relaxed) {
+                    drop(socket);
+                    state.hung_up.fetch_add(1, Ordering::Relaxed);
+                    continue;
+                }
                 let all = Arc::clone(&all);
                 thread::spawn(move || converse(&socket, &all));
             }
@@ -77,7 +101,12 @@ impl Agent {
         // Processes of other users connect, too.
         open_to_all(folder.path());
         open_to_all(&folder.path().join("services.sock"));
-        Self { folder, replicas }
+        Self { folder, replicas, starting }
+    }
+
+    /// From now on it talks to processes.
+    pub fn becomes_ready(&self) {
+        self.starting.is_ready.store(true, Ordering::Relaxed);
     }
 
     pub fn folder(&self) -> &Path {

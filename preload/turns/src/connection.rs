@@ -13,7 +13,7 @@ const TRACKED: u64 = 0b1;
 const WAITING: u64 = 0b10;
 const PROTOCOL_SHIFT: u32 = 2;
 const PROTOCOL_MASK: u64 = 0b11;
-/// Bits that no word has.
+/// Bits that no word of a connection has.
 const UNUSED: u64 = 0b1111_0000;
 const EPOCH_SHIFT: u32 = 8;
 
@@ -112,6 +112,10 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// The word in place of a connection that the process has opened itself, whose bytes are counted, and nothing else:
+    /// not free, and no connection of this type.
+    pub const OPENED: u64 = 0b1_0000;
+
     /// A connection that was accepted now, in the epoch of a process: another one after each fork.
     #[must_use]
     pub const fn new(epoch: u8) -> Self {
@@ -291,6 +295,8 @@ mod tests {
         assert!(Connection::is_free(0));
         assert_eq!(Connection::from_word(0), None);
         assert_eq!(Connection::from_word(Connection::new(3).word() | 0b1_0000), None);
+        assert_eq!(Connection::from_word(Connection::OPENED), None);
+        assert!(!Connection::is_free(Connection::OPENED));
         assert_eq!(Connection::from_word(Connection::new(3).word()).map(Connection::epoch), Some(3));
     }
 

@@ -1,8 +1,14 @@
 //! Pages that no library writes: the same series twice, types that change, numbers that are none of a counter.
 
-use exposition::{Format, RefusedSamples};
+use exposition::{Exclusion, Format, RefusedSamples, TargetReport};
 
 use super::{SlotValue, after, held, target};
+
+/// Series without a column, by reason, without those of which there is none.
+fn excluded(report: &TargetReport) -> Vec<(&'static str, usize)> {
+    let counts = Exclusion::REASONS.into_iter().zip(report.excluded.counts());
+    counts.filter(|(_, count)| *count > 0).collect()
+}
 
 #[test]
 fn of_a_sample_that_comes_twice_the_first_counts_and_the_others_are_counted() {
@@ -97,4 +103,65 @@ fn labels_that_contradict_the_type_refuse_the_scrape_or_leave_the_series_out() {
         let values = held(&target);
         assert!(!values.contains_key("h_bucket") && !values.contains_key("s"), "{page}: {values:?}");
     }
+}
+
+#[test]
+fn label_sets_that_no_column_may_have_are_in_the_rest_of_their_name_whenever_they_came() {
+    let many = (0..17).map(|at| format!("l{at}=\"x\"")).collect::<Vec<_>>().join(",");
+    let long = format!("path=\"{}\"", "x".repeat(257));
+    let page = |n: u32, more: &str| {
+        format!(
+            "# TYPE a_total counter\na_total{{code=\"200\"}} {n}\na_total{{{many}}} {}\na_total{{{long}}} {}\n{more}\
+             # TYPE b_total counter\nb_total{{{long}}} {n}\n",
+            10 * n,
+            100 * n
+        )
+    };
+    let mut target = target();
+    let mut take = |page: String| {
+        if target.take(page.as_bytes(), Format::Text).unwrap() {
+            target.choose();
+        }
+        (held(&target), target.report())
+    };
+
+    take(page(1, ""));
+    take(page(2, ""));
+    let (values, _) = take(page(3, ""));
+    assert_eq!(values[r#"a_total{series="other"}"#], SlotValue::Counter(110), "{values:?}");
+    assert_eq!(values[r#"a_total{code="200"}"#], SlotValue::Counter(1));
+
+    let later = format!("a_total{{later=\"{}\"}} 1000\n", "y".repeat(300));
+    let (values, report) = take(page(4, &later));
+    assert_eq!(values[r#"a_total{series="other"}"#], SlotValue::Counter(1_220), "{values:?}");
+
+    let why = |name: &str| report.families.iter().find(|family| family.name == name).unwrap().why.clone();
+    assert_eq!(why("a_total"), "3 summed up, 1 watched");
+    // Nothing else of its name has a column.
+    assert_eq!(why("b_total"), "labels that no column may have");
+    assert_eq!((report.watched, report.summed), (1, 3));
+    assert_eq!(excluded(&report), [("labels", 1)]);
+}
+
+#[test]
+fn each_series_without_a_column_is_counted_by_its_reason() {
+    let page = |n: u32| {
+        format!(
+            "a_total{{code=\"200\"}} {n}\nlimit 7\nother_limit 8\nstarted_timestamp_seconds 17{n}0000000\ndepth {n}\n\
+             # TYPE build info\nbuild_info{{version=\"1\"}} 1\n"
+        )
+    };
+    let mut target = target();
+    assert_eq!(excluded(&target.report()), []);
+    for n in 1..=2 {
+        if target.take(page(n).as_bytes(), Format::Text).unwrap() {
+            target.choose();
+        }
+    }
+
+    let report = target.report();
+
+    assert_eq!(excluded(&report), [("constant", 2), ("time_of_day", 1), ("type", 1)]);
+    assert_eq!((report.exposed, report.watched), (5, 2));
+    assert_eq!(target.excluded(), report.excluded);
 }

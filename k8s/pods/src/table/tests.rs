@@ -38,6 +38,21 @@ fn containers_are_replicas_of_their_workload() {
 }
 
 #[test]
+fn a_group_below_a_containers_own_is_no_further_replica() {
+    let mut pods = Pods::default();
+    pods.apply(pod(1), START);
+    let scope = format!("kubepods.slice/kubepods-pod{:032x}.slice/crio-{ID}.scope", 1);
+    let found = |path: &str| (pods.member(path, LATER).is_some(), pods.container(path).map(|(_, name)| name));
+
+    assert_eq!(found(&scope), (true, Some("app")));
+    for below in ["container", "own"] {
+        assert_eq!(found(&format!("{scope}/{below}")), (false, None), "{below}");
+    }
+    assert_eq!(found(&scope.replace("crio-", "crio-conmon-")), (false, None), "CRI-O's monitor");
+    assert_eq!(found(&format!("user.slice/user-1000.slice/pod{:032x}/{ID}", 1)), (false, None), "a user's own");
+}
+
+#[test]
 fn a_list_replaces_what_was_known_when_it_is_complete() {
     let mut pods = Pods::default();
     pods.apply(pod(1), START);
