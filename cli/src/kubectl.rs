@@ -4,6 +4,7 @@
 //! who may (`create` on `pods/exec` in the agents' namespace), and no port of the agent has to be open (decision D88).
 
 mod calls;
+mod model;
 mod open;
 mod train;
 mod transcript;
@@ -34,6 +35,7 @@ Run a command of an operator in the agent of a Kubernetes node
   uview kubectl traces                     what was kept of them: `uview receipt` and `uview paths`
   uview kubectl watch --name kubelet       a program outside of pods, until Ctrl-C
   uview kubectl train shop/payment --out F recorded there, trained here: see `train --help`
+  uview kubectl model set shop/payment F   its agent judges by the model in F: see `model --help`
 
 kubectl is called as it is configured, with --context and --kubeconfig if they are given. You need the rights `get` and
 `list` on `pods`, and `create` on `pods/exec`, in the agents' namespace; for `open` also `create` on `pods/portforward`.
@@ -44,6 +46,8 @@ Under the name `kubectl-uview` in PATH, it is the plugin `kubectl uview`:
 
 The exit code is that of the command; with --all, of the first that is not 0.";
 
+/// Where the chart puts the agents.
+const NAMESPACE: &str = "uview";
 /// Containers of the host agent's pods.
 const LABEL: &str = "app.kubernetes.io/name=uview,app.kubernetes.io/component=host-agent";
 
@@ -51,7 +55,7 @@ const LABEL: &str = "app.kubernetes.io/name=uview,app.kubernetes.io/component=ho
 #[derive(Clone, Debug, clap::Args)]
 pub struct KubectlArgs {
     /// Namespace of the agents
-    #[arg(short, long, default_value = "uview")]
+    #[arg(short, long, default_value = NAMESPACE)]
     namespace: String,
     /// The node whose agent is asked [default: the only one]
     #[arg(long, conflicts_with = "all")]
@@ -127,8 +131,10 @@ pub fn as_plugin(mut arguments: Vec<OsString>) -> Vec<OsString> {
 /// [`Failure`] if kubectl cannot be run or fails, the command is none that an agent can carry out, or no agent or more
 /// than one is there without a choice.
 pub fn run(args: &KubectlArgs, display: Display) -> Result<Exit, Failure> {
-    if args.command.first().is_some_and(|command| command == calls::TRAIN) {
-        return args.train();
+    match args.command.first().map(String::as_str) {
+        Some(calls::TRAIN) => return args.train(),
+        Some(calls::MODEL) => return args.model(),
+        _ => {}
     }
     let what = format!("run `uview {}` on a node", args.command.join(" "));
     let calls =
@@ -156,7 +162,36 @@ pub fn run(args: &KubectlArgs, display: Display) -> Result<Exit, Failure> {
     Ok(result)
 }
 
+/// The arguments of a command that runs here and there; `None` if its help was asked for and is printed. `what` is for
+/// errors.
+fn parse_or_help<A: clap::Parser>(words: &[String], what: &str) -> Result<Option<A>, Failure> {
+    match A::try_parse_from(words) {
+        Ok(args) => Ok(Some(args)),
+        Err(error) if !error.use_stderr() => output::print(&error.to_string()).map(|()| None),
+        Err(error) => {
+            let text = error.to_string();
+            let because = text.strip_prefix("error: ").unwrap_or(&text);
+            Err(Failure::to(what).because(because).exit_with(Exit::Usage))
+        }
+    }
+}
+
 impl KubectlArgs {
+    /// This command for `agent`, as one types it, up to the words of the command that runs there.
+    fn typed(&self, agent: &Agent) -> String {
+        let namespace = Some(&self.namespace).filter(|name| *name != NAMESPACE);
+        let node = Some(&agent.node);
+        let options = [
+            ("--context", self.context.as_ref()),
+            ("--kubeconfig", self.kubeconfig.as_ref()),
+            ("--namespace", namespace),
+            ("--node", node),
+        ];
+        let given = options.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value?)));
+        let words: Vec<String> = ["uview kubectl".to_owned()].into_iter().chain(given).collect();
+        words.join(" ")
+    }
+
     fn kubectl(&self) -> Command {
         let mut command = Command::new("kubectl");
         for (name, value) in [("--context", &self.context), ("--kubeconfig", &self.kubeconfig)] {
@@ -281,6 +316,13 @@ mod tests {
 
         assert_eq!(args.node.as_deref(), Some("n1"));
         assert_eq!(args.command, ["lmap", "shop/payment", "--interval", "200ms", "--json"]);
+    }
+
+    #[test]
+    fn a_command_for_the_same_agent_has_the_options_that_lead_to_it() {
+        assert_eq!(args("status").typed(&agent("n1", true)), "uview kubectl --node n1");
+        let elsewhere = args("--context lab --namespace watch status").typed(&agent("n2", true));
+        assert_eq!(elsewhere, "uview kubectl --context lab --namespace watch --node n2");
     }
 
     #[test]

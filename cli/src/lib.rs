@@ -19,7 +19,7 @@
 //! | [`watch`] | watches a program that nobody changed, by what the system tells about it |
 //! | [`record`] | records rows of running LMAPs into files, and labels them |
 //! | [`train`] | trains a model on recorded rows, and reports its quality |
-//! | [`model`] | fetches, shows and merges models |
+//! | [`model`] | shows, fetches and merges models, and gives them to running agents |
 //! | [`replay`] | runs a file of metrics through an LMAP, or through several |
 //! | [`canary`] | compares a new version of a service with the old one |
 //! | `eval` | compares detectors on labelled data (feature `lab`) |
@@ -146,7 +146,7 @@ enum Command {
     /// Train a model on recordings, CSV or Parquet, and report how good it is
     #[command(long_about = train::LONG_ABOUT)]
     Train(train::TrainArgs),
-    /// Fetch, show or merge models
+    /// Show, fetch or merge models, or give one to a running agent
     Model(model::ModelArgs),
     /// Run a file of metrics through the detector: scores, episodes, top metrics, a plot
     #[command(long_about = replay::LONG_ABOUT)]
@@ -202,7 +202,7 @@ pub fn run(arguments: Arguments, environment: Environment) -> Result<Exit, Failu
         Command::Record(args) => record::run(&args, environment.runtime_dir),
         Command::Label(args) => record::label(&args),
         Command::Train(args) => train::run(&args),
-        Command::Model(args) => model::run(&args),
+        Command::Model(args) => model::run(&args, environment.runtime_dir),
         Command::Replay(args) => replay::run(&args),
         Command::Canary(args) => canary::run(&args),
         #[cfg(feature = "lab")]

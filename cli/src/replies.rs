@@ -15,7 +15,7 @@ use wire::proto::operators::{
     IncidentReply, IncidentService, IncidentSpan, IncidentStream, IncidentSummary, IncidentTrace, IncidentsReply,
     Label, ListReply, LmapChange, LmapInfo, LmapMember, LmapStatus, MetricInfo, OpenPageReply, PathOperation,
     PathService, PathsReply, PendingMetric, Reason, ReceiptDay, ReceiptLine, ReceiptLogs, ReceiptReply, ReceiptRun,
-    ReplicaInfo, RowEvent, SourceFamily, SourceTarget, SourcesReply, StatusReply, WorkerStatus,
+    ReplicaInfo, RowEvent, SetModelReply, SourceFamily, SourceTarget, SourcesReply, StatusReply, WorkerStatus,
 };
 
 /// A message with texts that others have chosen.
@@ -108,16 +108,17 @@ messages! {
         failed_batches, connections, revoked_regions, lmaps
     }
     LmapStatus {
-        service, state, silent_replicas, reasons, points_at, detector, groups, members, interval_by;
+        service, state, silent_replicas, reasons, points_at, detector, groups, members, interval_by, model_by;
         lmap, rows, rows_needed, gamma, scores, samples, discarded, columns, unwatched, replicas, alarm, alarms,
         at_unix_ns, rank, incident_unix_ns, alarms_per_day, gamma_factor, threshold_noise, worker, interval_us,
-        judged_us, fetch_us, fastest_us, learning_rows, learning_needed
+        judged_us, fetch_us, fastest_us, learning_rows, learning_needed, model_unused
     }
     Detector { score; rank, sketch_rows, stride, percentile, learning_rate, margin, alarms_per_day, rows_kept }
     Reason { column, group, unit, about, metric, statistic, labels, replica; share, seen, expected, since_us }
     Label { key, value }
     GroupShare { group; share }
     OpenPageReply { url; lifetime_ms }
+    SetModelReply { examples; columns, unknown, running }
     IncidentsReply { node, incidents; in_memory }
     IncidentSummary { id, cause, services; began_unix_ns, ended_unix_ns, kept_traces, kept_logs }
     IncidentReply { incident }

@@ -148,7 +148,10 @@ fn a_model_of_rows_that_are_recorded_on_a_node_is_that_of_the_same_rows_in_a_fil
         run(uview, folder.path(), &["train", &example.display().to_string(), "--out", &of_file, "--form", "relative"]);
 
     assert_eq!((code, of_file_code), (Some(0), Some(0)), "{text}");
-    for part in ["recorded on n1 for 1 min", "shop/payment: recorded", "rows of 61 metrics, every 100 ms", "a.model"] {
+    let applies = format!("`uview kubectl --node n1 model set shop/payment {model}` lets a running agent judge by it");
+    for part in
+        ["recorded on n1 for 1 min", "shop/payment: recorded", "rows of 61 metrics, every 100 ms", "a.model", &applies]
+    {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(fs::read(&model).unwrap() == fs::read(&of_file).unwrap());
@@ -159,6 +162,41 @@ fn a_model_of_rows_that_are_recorded_on_a_node_is_that_of_the_same_rows_in_a_fil
 
     let (code, text) = run(uview, folder.path(), &[&words[..], &files].concat());
     assert!(code == Some(1) && text.contains("rows exists already") && !text.contains("is recorded"), "{text}");
+}
+
+#[test]
+fn a_model_of_this_machine_is_the_input_of_the_command_that_runs_on_the_node() {
+    let folder = tempfile::tempdir().unwrap();
+    let kubectl = folder.path().join("kubectl");
+    let branch = "    *\" uview model set \"*) /bin/cat > \"$0.input\"; echo \"$*\" ;;\n";
+    fs::write(&kubectl, KUBECTL.replace("case \"$*\" in\n", &format!("case \"$*\" in\n{branch}"))).unwrap();
+    fs::set_permissions(&kubectl, fs::Permissions::from_mode(0o755)).unwrap();
+    let uview = Path::new(env!("CARGO_BIN_EXE_uview"));
+    let example = workspace().join("examples/shop/payment.uvrec").display().to_string();
+    let model = folder.path().join("a.model").display().to_string();
+    assert_eq!(run(uview, folder.path(), &["train", &example, "--out", &model]).0, Some(0));
+    let change = |words: &[&str]| run(uview, folder.path(), &[&["kubectl"], words].concat());
+    let exec = |of: &str| format!("--namespace uview exec {of}\n");
+
+    let words = ["--node", "n1", "model", "set", "shop/payment", &model, "--runtime-dir", "/run/a"];
+    let there = "--stdin agent-1 --container host-agent -- uview model set shop/payment - --runtime-dir /run/a";
+    assert_eq!(change(&words), (Some(0), exec(there)));
+    assert!(fs::read(folder.path().join("kubectl.input")).unwrap() == fs::read(&model).unwrap());
+
+    let there = "agent-1 --container host-agent -- uview model unset shop/payment";
+    assert_eq!(change(&["--node", "n1", "model", "unset", "shop/payment"]), (Some(0), exec(there)));
+    let (code, text) = change(&["--all", "model", "set", "shop/payment", &model]);
+    assert!(code == Some(0) && text.starts_with("node n1\n") && text.contains("\nnode n2\n"), "{code:?}: {text}");
+
+    for (words, expected, why) in [
+        (["--node", "n1", "model", "set", "shop/payment", &example], 1, "`uview train` trains a model on it"),
+        (["--node", "n1", "model", "set", "shop/payment", "nowhere"], 1, "cannot be read"),
+        (["--node", "n1", "model", "show", "shop/payment", &model], 64, "unrecognized subcommand"),
+        (["--node", "n3", "model", "set", "shop/payment", &model], 1, "no host agent runs on n3"),
+    ] {
+        let (code, text) = change(&words);
+        assert!(code == Some(expected) && text.contains(why), "{words:?}, {code:?}: {text}");
+    }
 }
 
 #[test]

@@ -155,7 +155,9 @@ fn a_recording_is_trained_on_in_one_command_and_its_model_starts_a_detector() {
         replayed.contains("armed from the first row by the model") && replayed.contains("labels: 1 of 1 events found"),
         "{replayed}"
     );
-    for word in ["a model of 5 metrics, trained on 574 rows", "latency.mean", "constant", "99 % percentile"] {
+    for word in
+        ["a model of 5 metrics, trained on 574 rows, every 100 ms", "latency.mean", "constant", "99 % percentile"]
+    {
         assert!(shown.contains(word), "`{word}` is not in\n{shown}");
     }
 }

@@ -2,6 +2,7 @@
 
 mod call_log;
 mod calls;
+mod models;
 mod paths;
 pub(crate) mod status;
 mod streams;
@@ -32,7 +33,7 @@ pub(crate) use self::calls::Callers;
 use self::calls::{AllowedCall, Call, allowed};
 use self::streams::{NextItem, stream};
 use self::translate::SentTitles;
-use crate::control_plane::{LmapOptions, OperatorError, TrainedModel};
+use crate::control_plane::{LmapOptions, OperatorError};
 use crate::dispatch::StreamId;
 use crate::incident_book::IncidentBook;
 use crate::live_page::LivePage;
@@ -189,20 +190,11 @@ impl Operators for OperatorsService {
         let by = allowed(&request)?.by;
         let mut request = request.into_inner();
         let service = translate::service(&request.service)?;
-        let model = TrainedModel::new(core::mem::take(&mut request.model)).map_err(|error| {
-            self.node.counts.refused_models.one_more();
-            let how = "send a model file, such as `uview model fetch` writes";
-            Status::invalid_argument(format!("model: {error}: {how}"))
-        })?;
+        let model = models::trained(&self.node, core::mem::take(&mut request.model))?;
         let options = translate::lmap_options(&request, model)?;
         let options = LmapOptions { by: by.to_string(), ..options };
         let created = self.node.plane(|plane, now| plane.new_lmap(now, &service, options));
-        let lmap = created.map_err(|error| {
-            if matches!(error, OperatorError::Share(_)) {
-                self.node.counts.refused_models.one_more();
-            }
-            translate::status(&error)
-        })?;
+        let lmap = created.map_err(|error| models::refused(&self.node, &error))?;
         tracing::info!(%by, %lmap, %service, "operator created an LMAP");
         Ok(Response::new(proto::NewLmapReply { lmap: lmap.0 }))
     }
@@ -365,6 +357,14 @@ impl Operators for OperatorsService {
         let fastest = set.fastest.map(|fastest| fastest.length().to_string());
         tracing::info!(%by, %lmap, %before, %interval, fastest, "operator set the interval of an LMAP");
         Ok(Response::new(translate::interval_reply(&set)))
+    }
+
+    async fn set_model(
+        &self,
+        request: Request<proto::SetModelRequest>,
+    ) -> Result<Response<proto::SetModelReply>, Status> {
+        let by = allowed(&request)?.by;
+        models::set(&self.node, request.into_inner(), &by).map(Response::new)
     }
 
     async fn drain_worker(

@@ -123,6 +123,8 @@ struct ModelRule {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
     rule: ModelRule,
+    /// Milliseconds between the rows that were learnt; 0: nobody said.
+    interval_ms: u32,
     columns: Vec<ModelColumn>,
     gamma: f64,
     averaged: usize,
@@ -197,6 +199,22 @@ impl Model {
         self.rule.long_rows.map(usize::from)
     }
 
+    /// Milliseconds between the rows that were learnt; `None`: whoever made the model did not say. It is no part of
+    /// scores: a model of rows at another interval would judge, and wrongly.
+    #[must_use]
+    pub fn interval_ms(&self) -> Option<u32> {
+        (self.interval_ms > 0).then_some(self.interval_ms)
+    }
+
+    /// The same model, which says that there was a row every `interval` seconds, to the millisecond. Below half a
+    /// millisecond and above four and a half hours it says nothing.
+    #[must_use]
+    pub fn of_rows_every(self, interval: f64) -> Self {
+        let millis = (interval * 1000.0).round();
+        let interval_ms = if (1.0..=f64::from(codec::MAX_INTERVAL_MS)).contains(&millis) { millis as u32 } else { 0 };
+        Self { interval_ms, ..self }
+    }
+
     /// How scores are computed.
     #[must_use]
     pub fn form(&self) -> ScoreForm {
@@ -241,6 +259,7 @@ impl Model {
                 learning_rate: settings.learning_rate,
                 long_rows: pipeline.long_rows.rows(),
             },
+            interval_ms: 0,
             columns: columns.iter().enumerate().map(column).collect(),
             gamma: pipeline.gamma,
             averaged: pipeline.averaged,

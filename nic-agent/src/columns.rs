@@ -34,7 +34,7 @@ use lmap::ColumnKind;
 use transport::{RegionBuffer, Runs};
 use wire::control::{LmapSpec, MetricSpec};
 use wire::id::{MetricId, RegionId, ReplicaId};
-use wire::metric::{Kind, Statistic, TickDivider, is_estimated, is_pool};
+use wire::metric::{Kind, Statistic, TickDivider, fingerprint, is_estimated, is_pool};
 use wire::time::Nanos;
 
 use crate::aggregation::{Aggregations, Method};
@@ -61,17 +61,6 @@ pub(crate) struct ColumnInfo {
     pub(crate) statistic: Statistic,
     pub(crate) key: ColumnKey,
     pub(crate) column: lmap::Column,
-}
-
-/// Names a column in a model file: the 64-bit FNV-1a hash of its title, see [`wire::metric::Series::column_title`].
-#[must_use]
-pub fn fingerprint(title: &str) -> u64 {
-    fingerprint_of(title.as_bytes())
-}
-
-/// The 64-bit FNV-1a hash of `bytes`.
-pub(crate) fn fingerprint_of(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 impl ColumnInfo {

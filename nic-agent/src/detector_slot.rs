@@ -18,9 +18,10 @@ use std::sync::Arc;
 use lmap::{Detector, Episode, Job, Model, State};
 use wire::control::DetectorSpec;
 use wire::id::ReplicaId;
+use wire::metric::fingerprint_of;
 use wire::time::Interval;
 
-use crate::columns::{ColumnInfo, ColumnKey, fingerprint_of};
+use crate::columns::{ColumnInfo, ColumnKey};
 use crate::detector_settings;
 use crate::error::UnexpectedMessage;
 use crate::jobs::{DetectorId, Jobs};
@@ -238,7 +239,7 @@ pub(crate) struct Detectors {
     shadow: Option<DetectorSlot>,
     /// Restarts since a detector was armed last.
     restarts: u32,
-    /// Fingerprint of the model's bytes.
+    /// Fingerprint of the bytes of the operator's model that they are there for.
     model: u64,
     is_trained: bool,
     /// The model from which the detectors started, until the current one has a fit of its own. It may contain columns
@@ -262,9 +263,24 @@ pub(crate) struct Reason {
 }
 
 impl Detectors {
-    /// Whether these detectors were created with this model.
+    /// Whether these detectors are there for this model.
     pub(crate) fn has_model(&self, model: &[u8]) -> bool {
         self.model == fingerprint_of(model)
+    }
+
+    /// Whether they judge by an operator's model, and learn no other.
+    pub(crate) fn is_trained(&self) -> bool {
+        self.is_trained
+    }
+
+    /// They go on in the place of those of `model`, which cannot be used.
+    pub(crate) fn stand_in_for(&mut self, model: &[u8]) {
+        self.model = fingerprint_of(model);
+    }
+
+    /// No operator's model is there for them any more: they go on from where they are, as others do after their fits.
+    pub(crate) fn learn_on(&mut self) {
+        (self.is_trained, self.model) = (false, fingerprint_of(&[]));
     }
 
     /// Adapts to new columns of the LMAP.

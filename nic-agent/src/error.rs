@@ -72,8 +72,8 @@ pub enum UnexpectedMessage {
         /// The configured name or expression.
         aggregation: String,
     },
-    /// The trained model cannot be used: the LMAP learns by itself.
-    #[error("the model cannot be used, so the LMAP learns by itself")]
+    /// The trained model cannot be used: what judged before goes on, and where nothing did, the LMAP learns by itself.
+    #[error("the model cannot be used, so the LMAP goes on as before, or learns by itself")]
     Model(#[from] lmap::ModelError),
     /// The settings that an operator requested conflict with those of this worker. The worker's own are used.
     #[error("the requested settings conflict with those of this worker, which are used instead")]

@@ -102,14 +102,21 @@ impl RetainedLmap {
     }
 
     /// Takes the model that the configuration `lmap` hands over for another interval than that of its detectors, unless
-    /// there is one.
+    /// there is one; or for theirs, if they judge by a model of an operator that is taken back.
     ///
     /// # Errors
     ///
     /// [`UnexpectedMessage::Model`] if it cannot be read.
     pub(crate) fn learn_from(&mut self, lmap: &proto::Lmap, spec: &LmapSpec) -> Result<(), UnexpectedMessage> {
-        let is_known = self.interval == spec.interval || self.shelf.get(spec.interval).is_some();
-        if !(lmap.learnt.is_empty() || is_known) {
+        if lmap.learnt.is_empty() {
+            return Ok(());
+        }
+        let is_trained = self.detectors.as_ref().is_some_and(Detectors::is_trained);
+        if self.interval == spec.interval {
+            if is_trained && spec.model.is_empty() {
+                self.warm_model = Some(Arc::new(lmap::Model::decode(&lmap.learnt)?));
+            }
+        } else if self.shelf.get(spec.interval).is_none() {
             self.shelf.put(spec.interval, Some(Arc::new(lmap::Model::decode(&lmap.learnt)?)));
         }
         Ok(())

@@ -276,14 +276,16 @@ impl Worker {
         }
     }
 
-    /// The learned model of `service`, for another node or a later start; `None` before there is one, while the sketch
-    /// is being decomposed, and with a trained model. Copies the model: 0.1 MB for 141 columns.
+    /// The learned model of `service`, for another node or a later start, which says how far apart its rows were;
+    /// `None` before there is one, while the sketch is being decomposed, and with a trained model. Copies the model:
+    /// 0.1 MB for 141 columns.
     #[must_use]
-    pub fn model(&self, service: &ServiceName) -> Option<Arc<lmap::Model>> {
-        let watched = self.runtimes.values().find(|runtime| runtime.is_of(service)).and_then(LmapRuntime::detectors);
-        watched
-            .and_then(Detectors::learned_model)
-            .or_else(|| self.retained.get(service).and_then(RetainedLmap::learned_model))
+    pub fn model(&self, service: &ServiceName) -> Option<lmap::Model> {
+        let of = |runtime: &LmapRuntime| Some((runtime.interval(), runtime.detectors()?.learned_model()?));
+        let running = self.runtimes.values().find(|runtime| runtime.is_of(service)).and_then(of);
+        let retained = || self.retained.get(service).and_then(|of| Some((of.interval, of.learned_model()?)));
+        let (interval, model) = running.or_else(retained)?;
+        Some(Arc::unwrap_or_clone(model).of_rows_every(interval.length().as_secs_f64()))
     }
 
     /// Ends all configurations, and retains what was learned.

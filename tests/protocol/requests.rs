@@ -45,6 +45,7 @@ calls! {
     Incidents: IncidentsRequest,
     Incident: IncidentRequest,
     Trigger: TriggerRequest,
+    SetModel: SetModelRequest,
 }
 
 #[test]
@@ -91,5 +92,7 @@ fn requests_mean_what_they_meant() {
         let trigger = proto::TriggerRequest::decode(bytes("Trigger").unwrap()).unwrap();
         assert_eq!((trigger.service.as_str(), trigger.operation.as_str()), ("checkout", "POST /pay"));
         assert_eq!((trigger.for_ms, trigger.reason.as_str()), (45_000, "it is slow"));
+        let model = proto::SetModelRequest::decode(bytes("SetModel").unwrap()).unwrap();
+        assert_eq!((model.lmap, model.model.as_slice()), (1, &[7, 8, 9][..]));
     }
 }

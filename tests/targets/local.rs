@@ -152,6 +152,11 @@ pub fn operators_request(bytes: &[u8]) {
             drop(translate::lmap_options(&request, model).map_err(refused));
         }
     }
+    if let Ok(request) = proto::SetModelRequest::decode(bytes)
+        && let Ok(model) = TrainedModel::new(request.model)
+    {
+        let _ = model.knows("process.cpu.time");
+    }
     if let Ok(metric) = proto::MetricConfig::decode(bytes) {
         drop(translate::choice(&metric).map_err(refused));
     }

@@ -76,11 +76,12 @@ unbounded! {
     operators::DrainWorkerRequest, operators::UndrainWorkerRequest, operators::ListRequest, operators::StatusRequest,
     operators::ReceiptRequest, operators::PathsRequest, operators::SourcesRequest, operators::SetIntervalRequest,
     operators::OpenPageRequest, operators::IncidentsRequest, operators::IncidentRequest, operators::TriggerRequest,
-    operators::NewLmapReply, operators::ConfigLmapReply, operators::DeleteLmapReply, operators::AddMetricReply,
-    operators::DeleteMetricReply, operators::HookEvent, operators::RowEvent, operators::FitAgainReply,
-    operators::DrainWorkerReply, operators::UndrainWorkerReply, operators::ListReply, operators::StatusReply,
-    operators::ReceiptReply, operators::PathsReply, operators::SourcesReply, operators::SetIntervalReply,
-    operators::OpenPageReply, operators::IncidentsReply, operators::IncidentReply, operators::TriggerReply,
+    operators::SetModelRequest, operators::NewLmapReply, operators::ConfigLmapReply, operators::DeleteLmapReply,
+    operators::AddMetricReply, operators::DeleteMetricReply, operators::HookEvent, operators::RowEvent,
+    operators::FitAgainReply, operators::DrainWorkerReply, operators::UndrainWorkerReply, operators::ListReply,
+    operators::StatusReply, operators::ReceiptReply, operators::PathsReply, operators::SourcesReply,
+    operators::SetIntervalReply, operators::OpenPageReply, operators::IncidentsReply, operators::IncidentReply,
+    operators::TriggerReply, operators::SetModelReply,
 }
 
 /// Why a message is not decoded.

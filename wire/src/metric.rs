@@ -185,6 +185,18 @@ pub fn is_estimated(title: &str, is_gauge: bool) -> bool {
     is_gauge && ESTIMATED.contains(&name.rsplit('/').next().unwrap_or_default())
 }
 
+/// Names a column in a model file by its title, see [`Series::column_title`].
+#[must_use]
+pub fn fingerprint(title: &str) -> u64 {
+    fingerprint_of(title.as_bytes())
+}
+
+/// The 64-bit FNV-1a hash of `bytes`.
+#[must_use]
+pub fn fingerprint_of(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
 /// A series as registered by a service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Series {
@@ -274,6 +286,13 @@ mod tests {
         assert_eq!(series.column_title(Statistic::P99), r#"http.server.request.duration.p99{route="/pay"}"#);
         assert_eq!(series.column_unit(Statistic::P99), "s");
         assert_eq!(series.column_unit(Statistic::Count), "");
+    }
+
+    #[test]
+    fn a_title_has_the_fingerprint_that_model_files_have() {
+        assert_eq!(fingerprint(""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fingerprint("a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(fingerprint("foobar"), 0x8594_4171_f739_67e8);
     }
 
     #[test]

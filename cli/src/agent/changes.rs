@@ -2,11 +2,12 @@
 
 use wire::proto::operators::{
     AddMetricRequest, ConfigLmapRequest, DeleteLmapRequest, DeleteMetricRequest, DrainWorkerRequest, FitAgainRequest,
-    MetricConfig, NewLmapRequest, ServiceMetrics, SetIntervalReply, SetIntervalRequest, TriggerReply, TriggerRequest,
-    UndrainWorkerRequest,
+    MetricConfig, NewLmapRequest, ServiceMetrics, SetIntervalReply, SetIntervalRequest, SetModelReply, SetModelRequest,
+    TriggerReply, TriggerRequest, UndrainWorkerRequest,
 };
 
 use super::{AgentError, Connection};
+use crate::replies::printable;
 
 impl Connection {
     /// Moves all LMAPs of a worker to others. Returns how many it has.
@@ -114,6 +115,18 @@ impl Connection {
     pub async fn set_interval(&mut self, request: SetIntervalRequest) -> Result<SetIntervalReply, AgentError> {
         match self.client.set_interval(request).await {
             Ok(reply) => Ok(reply.into_inner()),
+            Err(status) => Err(self.peer.error(&status).await),
+        }
+    }
+
+    /// Gives an LMAP a trained model; an empty one takes back the one that it has. Returns how it fits.
+    ///
+    /// # Errors
+    ///
+    /// As [`status`](Self::status); [`AgentError::Declined`] if it does not fit, or is no model.
+    pub async fn set_model(&mut self, lmap: u32, model: Vec<u8>) -> Result<SetModelReply, AgentError> {
+        match self.client.set_model(SetModelRequest { lmap, model }).await {
+            Ok(reply) => Ok(printable(reply.into_inner())),
             Err(status) => Err(self.peer.error(&status).await),
         }
     }

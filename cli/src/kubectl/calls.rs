@@ -24,6 +24,8 @@ const OWN: [&str; 15] = [
 const WATCH: &str = "watch";
 /// Is recorded there, and trained here.
 pub(super) const TRAIN: &str = "train";
+/// Takes a file of this machine there.
+pub(super) const MODEL: &str = "model";
 /// The one word that is about a service.
 const DESCRIBE: &str = "describe";
 /// Words of kubectl, and the commands that answer them, one after the other.
@@ -56,7 +58,7 @@ pub(super) fn calls(command: &[String], on_all: bool) -> Result<Vec<Vec<String>>
 
 fn unknown() -> String {
     let words = WORDS.map(|(word, _)| word);
-    format!("only commands that ask an agent run there: {}, {}, {TRAIN}", OWN.join(", "), words.join(", "))
+    format!("only commands that ask an agent run there: {}, {}, {TRAIN}, {MODEL}", OWN.join(", "), words.join(", "))
 }
 
 /// Words of kubectl only show something: what would change an LMAP is for its own command.
@@ -107,7 +109,7 @@ mod tests {
         assert_eq!(of("trigger a --for 5m"), Ok(vec!["trigger a --for 5m".to_owned()]));
         for wrong in ["", "replay a.csv", "child", "host-agent"] {
             let said = of(wrong).unwrap_err();
-            assert!(said.contains("top, trigger, undrain, watch, describe, traces, train"), "{wrong}");
+            assert!(said.contains("top, trigger, undrain, watch, describe, traces, train, model"), "{wrong}");
         }
     }
 

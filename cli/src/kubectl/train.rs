@@ -10,17 +10,16 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Output};
 use std::time::Duration;
 
-use clap::Parser as _;
 use evaluation::training::MIN_ROWS;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Deserialize;
 
 use super::transcript::{Bounds, Ending, Transcript, said};
-use super::{Agent, KubectlArgs, exit_of, not_run};
+use super::{Agent, KubectlArgs, exit_of, not_run, parse_or_help};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::figures::duration_ms;
-use crate::train::TrainOptions;
+use crate::train::{self, TrainOptions};
 use crate::{input, output, replay};
 
 /// Rows after which an LMAP arms itself: what is advised where fewer would come than can be trained on.
@@ -43,7 +42,8 @@ For ten minutes, or --for-s, `uview record` in the agent's container sends the s
 memory. They are trained on as by `uview train`, so that the node gives neither processor time nor memory for that. Ctrl-C
 ends both, and leaves nothing behind.
 
-A running agent gets the model in the operators' call NewLmap. docs/training.md explains the figures.";
+Then `uview kubectl --node worker-3 model set shop/payment payment.model` lets the agent judge by it. docs/training.md
+explains the figures.";
 
 /// Record a service on its node, and train a model of it on this machine
 #[derive(Clone, Debug, clap::Parser)]
@@ -79,15 +79,7 @@ struct LmapView {
 impl NodeTrainArgs {
     /// The arguments after `train`; `None` if their help was asked for and is printed.
     fn parse_or_help(words: &[String]) -> Result<Option<Self>, Failure> {
-        match Self::try_parse_from(words) {
-            Ok(args) => Ok(Some(args)),
-            Err(error) if !error.use_stderr() => output::print(&error.to_string()).map(|()| None),
-            Err(error) => {
-                let text = error.to_string();
-                let because = text.strip_prefix("error: ").unwrap_or(&text);
-                Err(Failure::to("train on a service of a node").because(because).exit_with(Exit::Usage))
-            }
-        }
+        parse_or_help(words, "train on a service of a node")
     }
 
     /// Refuses at once what would fail once the rows are there.
@@ -162,7 +154,8 @@ impl KubectlArgs {
         let ended = if recording.complete && recording.damage.is_empty() { ended } else { Exit::Attention };
         let rows = input::of_recording(recording, &name, &what)?;
         let interval = replay::interval(None, rows.interval, &rows.table, &what)?;
-        crate::train::on_rows(&rows, interval, &args.options, &args.out, &what)?;
+        train::on_rows(&rows, interval, &args.options, &args.out, &what)?;
+        output::print_stderr(&train::applied(&self.typed(agent), &args.service, &args.out));
         Ok(ended)
     }
 

@@ -103,7 +103,21 @@ pub fn in_effect(lmap: &LmapStatus) -> String {
         let _ = writeln!(text, "{}: {pace}", lmap.service);
     }
     let _ = writeln!(text, "{}: {}", lmap.service, while_wrong(lmap.fastest_us));
+    if let Some(model) = model(lmap) {
+        let _ = writeln!(text, "{}: {model}", lmap.service);
+    }
     text
+}
+
+/// What becomes of the model that an operator gave an LMAP, if there is one.
+fn model(lmap: &LmapStatus) -> Option<String> {
+    let LmapStatus { model_by: by, model_unused, .. } = lmap;
+    let said = if *model_unused {
+        format!("the model that {by} gave it is of rows at another interval, and does not judge at this one")
+    } else {
+        format!("judged by a model that {by} gave it")
+    };
+    (!by.is_empty()).then_some(said)
 }
 
 /// A time as text.
@@ -153,12 +167,12 @@ pub fn pace(lmap: &LmapStatus) -> Option<String> {
         .then(|| format!("fetched every {} since something seems wrong", time(fetch_us)))
 }
 
-/// The intervals that are not the usual ones, for the status.
+/// The intervals that are not the usual ones, and a model that somebody gave, for the status.
 #[must_use]
 pub fn remark(lmap: &LmapStatus) -> Option<String> {
     let set = (!lmap.interval_by.is_empty())
         .then(|| format!("a row every {}, set by {}", time(lmap.interval_us), lmap.interval_by));
-    let remarks: Vec<String> = set.into_iter().chain(pace(lmap)).collect();
+    let remarks: Vec<String> = set.into_iter().chain(pace(lmap)).chain(model(lmap)).collect();
     (!remarks.is_empty()).then(|| remarks.join("; "))
 }
 
@@ -217,5 +231,15 @@ mod tests {
             remark(&set).unwrap(),
             "a row every 200 ms, set by user 0; judged every 1.0 s while 200 ms is learnt, 7 of 120 rows"
         );
+    }
+
+    #[test]
+    fn a_model_that_somebody_gave_is_said_with_whether_it_judges() {
+        let given = LmapStatus { model_by: "user 0".to_owned(), ..lmap() };
+        assert_eq!(remark(&given).unwrap(), "judged by a model that user 0 gave it");
+        assert!(in_effect(&given).ends_with("cart: judged by a model that user 0 gave it\n"));
+
+        let unused = remark(&LmapStatus { model_unused: true, ..given }).unwrap();
+        assert!(unused.contains("of rows at another interval, and does not judge"), "{unused}");
     }
 }

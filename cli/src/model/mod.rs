@@ -1,7 +1,9 @@
-//! `uview model`: fetches a model from a NIC agent, shows the content of a model file, or merges several models.
+//! `uview model`: shows the content of a model file, fetches a model from a NIC agent, merges several, or gives one to a
+//! host agent.
 
 pub mod fetch;
 pub mod merge;
+pub mod set;
 pub mod show;
 
 use std::collections::HashMap;
@@ -17,6 +19,7 @@ use crate::input;
 use crate::output::{self, json};
 pub use fetch::FetchArgs;
 pub use merge::MergeArgs;
+pub use set::{SetArgs, UnsetArgs};
 use show::ModelReport;
 
 /// Larger files are refused.
@@ -37,6 +40,11 @@ enum Command {
     Fetch(FetchArgs),
     /// Merge the models of several nodes (`uview model fetch` gets them)
     Merge(MergeArgs),
+    /// Give a running agent a model for a service, which judges from the next row on
+    #[command(long_about = set::LONG_ABOUT)]
+    Set(SetArgs),
+    /// Take back the model that a service was given: it learns by itself again
+    Unset(UnsetArgs),
 }
 
 /// Arguments of `uview model show`.
@@ -57,11 +65,13 @@ pub struct ShowArgs {
 /// # Errors
 ///
 /// [`Failure`] if a file is no model, an agent does not answer, or the output cannot be written.
-pub fn run(args: &ModelArgs) -> Result<Exit, Failure> {
+pub fn run(args: &ModelArgs, from_environment: Option<PathBuf>) -> Result<Exit, Failure> {
     match &args.command {
         Command::Show(args) => show(args),
         Command::Fetch(args) => fetch::run(args),
         Command::Merge(args) => merge::run(args),
+        Command::Set(args) => set::run(args, from_environment),
+        Command::Unset(args) => set::undo(args, from_environment),
     }
 }
 
@@ -90,13 +100,22 @@ fn show(args: &ShowArgs) -> Result<Exit, Failure> {
 ///
 /// [`Failure`] to do `what`, if the file cannot be read or decoded.
 pub fn read(path: &Path, what: &str) -> Result<Model, Failure> {
-    let bytes = read_bytes(path).map_err(|error| {
+    decode(&contents(path, what)?, &path.display().to_string(), what)
+}
+
+/// The bytes of a file that may be a model.
+fn contents(path: &Path, what: &str) -> Result<Vec<u8>, Failure> {
+    read_bytes(path).map_err(|error| {
         let failure = Failure::to(what).because(format!("{} cannot be read", path.display())).caused_by(&error);
         failure.advice("is the path right, and can you read it?")
-    })?;
-    Model::decode(&bytes).map_err(|error| {
+    })
+}
+
+/// The model in `bytes`, which messages call `name`.
+fn decode(bytes: &[u8], name: &str, what: &str) -> Result<Model, Failure> {
+    Model::decode(bytes).map_err(|error| {
         let advice = match error {
-            ModelError::Magic if recording::is_recording(&bytes) => {
+            ModelError::Magic if recording::is_recording(bytes) => {
                 "this is a recording: `uview train` trains a model on it"
             }
             ModelError::Magic => "a file of `uview train` or `uview replay --save-model`",
@@ -106,7 +125,7 @@ pub fn read(path: &Path, what: &str) -> Result<Model, Failure> {
             }
             _ => "the file is damaged: train again",
         };
-        Failure::to(what).because(format!("{} cannot be used", path.display())).caused_by(&error).advice(advice)
+        Failure::to(what).because(format!("{name} cannot be used")).caused_by(&error).advice(advice)
     })
 }
 

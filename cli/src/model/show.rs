@@ -8,7 +8,7 @@ use lmap::{ColumnRole, ColumnSummary, ModelSummary, QUANTILES, ScoreForm, Sketch
 use serde::Serialize;
 use wire::quantity::number;
 
-use crate::figures::score;
+use crate::figures::{duration_ms, score};
 
 /// The most metrics listed as text; JSON has all of them.
 const LISTED: usize = 40;
@@ -41,9 +41,10 @@ impl ModelReport<'_> {
         let (watched, constant) = (self.count(ColumnRole::Watched), self.count(ColumnRole::Constant));
         let unwatched = self.count(ColumnRole::Unwatched);
         let levels = summary.columns.iter().filter(|column| column.level).count();
+        let every = summary.interval_ms.map_or_else(String::new, |ms| format!(", every {}", duration_ms(ms.into())));
         writeln!(
             f,
-            "{}: a model of {} metrics, trained on {} rows",
+            "{}: a model of {} metrics, trained on {} rows{every}",
             self.file.display(),
             summary.columns.len(),
             summary.rows
@@ -142,6 +143,7 @@ impl ModelReport<'_> {
             sketch_rows: summary.sketch_rows,
             sketch: sketch(summary.sketch),
             rows: summary.rows,
+            interval_ms: summary.interval_ms,
             stride: summary.stride,
             learning_rate: summary.learning_rate,
             clip: summary.clip,
@@ -170,6 +172,8 @@ pub struct View {
     sketch_rows: usize,
     sketch: &'static str,
     rows: usize,
+    /// Null: the model does not say how far apart its rows were.
+    interval_ms: Option<u32>,
     stride: u32,
     learning_rate: f64,
     clip: f64,

@@ -200,7 +200,8 @@ fn save(args: &ReplayArgs, replay: &Replay<'_>, curves: Option<&Curves>) -> Resu
             let failure = refused("model", path).because("the detector never armed: there is nothing to save");
             return Err(failure.advice("use more rows, with metrics that change"));
         };
-        std::fs::write(path, model.encode()).map_err(|error| refused("model", path).caused_by(&error))?;
+        let bytes = model.of_rows_every(replay.interval).encode();
+        std::fs::write(path, bytes).map_err(|error| refused("model", path).caused_by(&error))?;
     }
     if let Some(path) = &args.plot {
         plot::save(replay, path).map_err(|error| refused("plot", path).because(error))?;

@@ -81,6 +81,10 @@ struct LmapView<'a> {
     fastest_us: u64,
     learning_rows: u32,
     learning_needed: u32,
+    /// The operator who gave it a trained model; empty: it has none.
+    model_by: &'a str,
+    /// That model is of rows at another interval.
+    model_unused: bool,
 }
 
 #[derive(Serialize)]
@@ -198,6 +202,8 @@ impl<'a> LmapView<'a> {
             fastest_us: lmap.fastest_us,
             learning_rows: lmap.learning_rows,
             learning_needed: lmap.learning_needed,
+            model_by: &lmap.model_by,
+            model_unused: lmap.model_unused,
         }
     }
 }

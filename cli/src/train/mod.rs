@@ -32,7 +32,7 @@ const PERCENTILES: [f64; 4] = [90.0, 95.0, 99.0, 99.9];
 /// The long help of the subcommand.
 pub(crate) const LONG_ABOUT: &str = "\
 Trains a model of normal behaviour on recordings of `uview record`, or on CSV or Parquet as `uview replay` reads it. A
-detector that starts from the model is armed at once: `uview replay --model`, or the operators' call NewLmap.
+detector that starts from the model is armed at once: `uview replay --model`, and in a running agent `uview model set`.
 
 Rows labelled as faults or as ignored are never used for training. Of the other rows, the first 70 % are used for training
 and the rest is held out to measure the quality; the final model is then trained on all of them. Without --grid, k is
@@ -102,7 +102,17 @@ pub fn run(args: &TrainArgs) -> Result<Exit, Failure> {
     let input = input::open_all(&args.files, args.columns.as_deref(), &what)?;
     let interval = replay::interval(args.interval_ms, input.interval, &input.table, &what)?;
     on_rows(&input, interval, &args.options, &args.out, &what)?;
+    // Others may be of no service that an agent watches.
+    if input.interval.is_some() {
+        output::print_stderr(&applied("uview", &input.service, &args.out));
+    }
     Ok(Exit::Fine)
+}
+
+/// The command that gives the model in `out` to a running agent, called as `program`, in words.
+#[must_use]
+pub fn applied(program: &str, service: &str, out: &Path) -> String {
+    format!("uview: `{program} model set {service} {}` lets a running agent judge by it", out.display())
 }
 
 /// Trains a model on these rows, one every `interval` seconds, writes it to `out`, and reports its quality.
@@ -120,7 +130,7 @@ pub fn on_rows(input: &Input, interval: f64, args: &TrainOptions, out: &Path, wh
     let outcome = trials::run_all(&trials, &base, &split, Duration::from_secs(args.time_limit_s));
     let chosen = choose(args, &outcome, what)?;
     let settings = chosen.trial.settings(&base);
-    let model = split.model(&settings).map_err(|error| untrained(&error, what))?;
+    let model = split.model(&settings).map_err(|error| untrained(&error, what))?.of_rows_every(interval);
     let bytes = model.encode();
     std::fs::write(out, &bytes).map_err(|error| {
         Failure::to(format!("write the model {}", out.display()))

@@ -12,6 +12,7 @@ mod intervals;
 mod kills;
 mod live_page;
 mod metrics;
+mod models;
 mod monitoring;
 mod operator_calls;
 mod otlp_metrics;

@@ -141,7 +141,7 @@ fn fetch(service: &str, models: &str, out: &Path) -> std::process::Output {
 }
 
 /// A model of the metrics of [`RunningService`], and its γ.
-fn trained() -> (Vec<u8>, f64) {
+pub(crate) fn trained() -> (Vec<u8>, f64) {
     let column = |(kind, title): (ColumnKind, &str)| Column::new(kind, nic_agent::fingerprint(title));
     let counters = COUNTERS.map(|title| (ColumnKind::Increment, title));
     let columns = counters.into_iter().chain([(ColumnKind::Gauge, GAUGE)]).map(column).collect();

@@ -64,6 +64,7 @@ calls! {
     Incidents: incidents(IncidentsRequest),
     Incident: incident(IncidentRequest),
     Trigger: trigger(TriggerRequest),
+    SetModel: set_model(SetModelRequest),
 }
 
 #[test]

@@ -14,8 +14,9 @@ use wire::proto::operators::{
     HookEvent, Incident, IncidentReply, IncidentRequest, IncidentsReply, IncidentsRequest, ListReply, ListRequest,
     LmapInfo, LmapStatus, NewLmapReply, NewLmapRequest, OpenPageReply, OpenPageRequest, PathsReply, PathsRequest,
     Reason, ReceiptDay, ReceiptLine, ReceiptReply, ReceiptRequest, ReceiptRun, RegisterHookRequest, ResumeHookRequest,
-    RowEvent, SetIntervalReply, SetIntervalRequest, SourcesReply, SourcesRequest, StatusReply, StatusRequest,
-    TriggerReply, TriggerRequest, UndrainWorkerReply, UndrainWorkerRequest, WatchRowsRequest, WorkerStatus,
+    RowEvent, SetIntervalReply, SetIntervalRequest, SetModelReply, SetModelRequest, SourcesReply, SourcesRequest,
+    StatusReply, StatusRequest, TriggerReply, TriggerRequest, UndrainWorkerReply, UndrainWorkerRequest,
+    WatchRowsRequest, WorkerStatus,
 };
 
 /// A fake agent that runs until it is stopped or dropped.
@@ -216,6 +217,17 @@ impl Operators for Replies {
 
     async fn set_interval(&self, _: Request<SetIntervalRequest>) -> ReplyResult<SetIntervalReply> {
         refused()
+    }
+
+    async fn set_model(&self, request: Request<SetModelRequest>) -> ReplyResult<SetModelReply> {
+        let SetModelRequest { lmap, model } = request.into_inner();
+        if lmap != 2 {
+            return Err(Status::failed_precondition("the model does not know 4 of the 5 columns of cart"));
+        }
+        // How many columns it knows of these shows that the file came as it is.
+        let known = lmap::Model::decode(&model).map_or(0, |model| model.fingerprints().count());
+        let examples = vec!["queue\n".to_owned()];
+        Ok(Response::new(SetModelReply { columns: 9, unknown: 9 - known as u32, examples, running: true }))
     }
 
     async fn paths(&self, _: Request<PathsRequest>) -> ReplyResult<PathsReply> {

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "what a test prepares has to work, or the test fails")]
 
 mod fake_agent;
+mod models;
 mod recordings;
 
 use std::fs::File;

@@ -125,7 +125,7 @@ impl ControlPlane {
         let worker = lmap.worker.and_then(|worker| self.workers.get(&worker));
         let drain = worker.filter(|worker| worker.is_connected() && !worker.leaves()).and_then(|w| w.drain.as_ref());
         let is_kept = self.kept.has_of(&lmap.service, lmap.id);
-        drain.is_some_and(|drain| !drain.forced) && lmap.is_armed() && lmap.model.bytes() == 0 && !is_kept
+        drain.is_some_and(|drain| !drain.forced) && lmap.is_armed() && lmap.model_in_use().is_none() && !is_kept
     }
 
     /// Goes on with draining after a move from `from` ended.

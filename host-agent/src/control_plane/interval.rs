@@ -85,7 +85,8 @@ impl ControlPlane {
         let interval = lmap.interval;
         let summary = lmap.health.summary.as_ref().filter(|_| lmap.is_armed());
         let judged = summary.map(|summary| Interval::new(Nanos::from_micros(summary.interval_us)).unwrap_or(before));
-        let is_known = judged == Some(interval) || self.kept.get(&lmap.service, interval).is_some();
+        let is_kept = self.kept.get(&lmap.service, interval).is_some();
+        let is_known = judged == Some(interval) || is_kept || lmap.has_model_of(interval);
         let fastest = lmap.fastest.in_effect(self.settings.adaptive);
         let (judged, rows_needed) = if is_known { (Some(interval), 0) } else { (judged, LEARNT_ROWS) };
         Ok(IntervalInEffect { before, interval, fastest, judged, rows_needed })
@@ -121,7 +122,8 @@ impl ControlPlane {
             lmap.interval = asked;
             return;
         }
-        let is_known = self.kept.get(&lmap.service, asked).is_some_and(|kept| kept.detector == lmap.detector);
+        let is_kept = self.kept.get(&lmap.service, asked).is_some_and(|kept| kept.detector == lmap.detector);
+        let is_known = is_kept || lmap.has_model_of(asked);
         let learning = Nanos(asked.length().0.saturating_mul(u64::from(LEARNT_ROWS)));
         let least = if is_known { slowdown::WAIT } else { slowdown::WAIT.max(learning) };
         lmap.interval = lmap.slowdown.follow(now, (lmap.interval, asked), least, lmap.health.alarm);

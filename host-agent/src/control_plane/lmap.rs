@@ -16,13 +16,13 @@ use super::declarations::Declarations;
 use super::footprint;
 use super::interval_choice::FastestChoice;
 use super::lmap_move::Move;
-use super::lmap_options::TrainedModel;
 use super::members::{Members, concerned_by};
 use super::replica::{Replica, SeriesKey};
 use super::selection::{Choice, Selection, WatchRule};
 use super::sent_config::SentConfig;
 use super::settings::Settings;
 use super::slowdown::Slowdown;
+use super::trained_model::TrainedModel;
 
 /// The latest state that a worker reported.
 #[derive(Debug, Default)]
@@ -249,6 +249,21 @@ impl Lmap {
         is_costless && !learns && !self.health.alarm && self.moving.is_none()
     }
 
+    /// Whether it stays when the last replica of its service has gone.
+    pub fn outlives_replicas(&self) -> bool {
+        self.pinned || !self.model.is_empty()
+    }
+
+    /// Whether an operator has given it a model of rows every `interval`.
+    pub fn has_model_of(&self, interval: Interval) -> bool {
+        !self.model.is_empty() && self.model.is_of(interval)
+    }
+
+    /// The operator's model by which it judges; `None`: it has none, or one of rows at another interval.
+    pub fn model_in_use(&self) -> Option<&TrainedModel> {
+        self.has_model_of(self.interval).then_some(&self.model)
+    }
+
     /// Whether it judges rows, as far as is known.
     pub fn is_armed(&self) -> bool {
         let state = self.health.summary.as_ref().map(proto::LmapSummary::state);
@@ -298,7 +313,7 @@ impl Lmap {
             heartbeat: settings.heartbeat,
             metrics,
             replicas,
-            model: self.model.to_vec(),
+            model: self.model_in_use().map(TrainedModel::to_vec).unwrap_or_default(),
             detector: self.detector,
             several_services: false,
             fastest: self.fastest.in_effect(settings.adaptive),

@@ -104,6 +104,37 @@ pub enum OperatorError {
         /// The keys that set the bounds.
         key: &'static str,
     },
+    /// The model does not know most of what the LMAP watches.
+    #[error(
+        "the model does not know {unknown} of the {columns} columns of {service}, such as {examples}, and half of them \
+         may be new to it: bring a model that was trained on rows of {service}"
+    )]
+    ModelColumns {
+        /// The service of the LMAP, or its name if it watches several.
+        service: ServiceName,
+        /// Columns of the LMAP that are judged.
+        columns: usize,
+        /// Those that the model does not know.
+        unknown: usize,
+        /// Titles of the first of these.
+        examples: String,
+    },
+    /// The model is of rows at another interval, whose increments are other numbers.
+    #[error(
+        "the model is of rows every {}, and {service} has one every {}: give it that interval first \
+         (`uview lmap {service} --interval {}ms`), or bring a model that was trained on its rows",
+        learnt.length(),
+        interval.length(),
+        learnt.length().as_millis()
+    )]
+    ModelInterval {
+        /// The service of the LMAP, or its name if it watches several.
+        service: ServiceName,
+        /// Time between the rows that were learnt.
+        learnt: Interval,
+        /// Time between rows of the LMAP.
+        interval: Interval,
+    },
     /// The operator's share of bytes of models is taken.
     #[error(transparent)]
     Share(#[from] ShareError<String>),

@@ -15,11 +15,10 @@ use super::action::Deletion;
 use super::lmap::Lmap;
 use super::lmap_options::LmapOptions;
 use super::operator_error::{OperatorError, bounded};
+use super::operator_models::{MAX_MODEL_BYTES, check_interval};
 use super::selection::{Choice, Selection, stands_for};
 use super::state::{ControlPlane, Service};
 
-/// Size limit of an LMAP's model.
-const MAX_MODEL_BYTES: usize = 8 << 20;
 /// Limit of choices and exclusions for one LMAP.
 const MAX_CHOICES: usize = 2 * wire::control::MAX_METRICS;
 /// Limits of expressions: of one LMAP, since they are computed for every row, and of all LMAPs.
@@ -42,8 +41,8 @@ impl ControlPlane {
     ///
     /// # Errors
     ///
-    /// [`OperatorError::Exists`], [`OperatorError::TooMany`] for a model over 8 MiB, [`OperatorError::Share`]; with
-    /// members, those of [`Self::config_members`].
+    /// [`OperatorError::Exists`], [`OperatorError::TooMany`] for a model over 8 MiB, [`OperatorError::ModelInterval`],
+    /// [`OperatorError::Share`]; with members, those of [`Self::config_members`].
     pub fn new_lmap(
         &mut self,
         now: Nanos,
@@ -55,6 +54,7 @@ impl ControlPlane {
         if let Some(lmap) = self.services.get(service).and_then(|service| service.lmap) {
             return Err(OperatorError::Exists { service: service.clone(), lmap });
         }
+        check_interval(service, options.interval.unwrap_or_else(|| self.interval_of(service)), &options.model)?;
         let members = core::mem::take(&mut options.members);
         let is_over_several = !members.is_empty();
         let members = is_over_several.then(|| self.check_members(now, None, service, members)).transpose()?;

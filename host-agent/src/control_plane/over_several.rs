@@ -29,6 +29,7 @@ use super::operators::MAX_EXPRESSIONS;
 use super::replica::{Replica, SeriesKey};
 use super::selection::{Choice, Selection, stands_for};
 use super::state::ControlPlane;
+use super::trained_model::TrainedModel;
 
 /// LMAPs over several services.
 pub const MAX_OVER_SEVERAL: usize = 32;
@@ -174,7 +175,7 @@ impl ControlPlane {
             heartbeat: self.settings.heartbeat,
             metrics,
             replicas,
-            model: lmap.model.to_vec(),
+            model: lmap.model_in_use().map(TrainedModel::to_vec).unwrap_or_default(),
             detector: lmap.detector,
             several_services: true,
             fastest: lmap.fastest.in_effect(self.settings.adaptive),

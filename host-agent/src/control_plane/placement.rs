@@ -149,8 +149,8 @@ impl ControlPlane {
         }
     }
 
-    /// Sends a configuration to a worker; `None` if the worker has no session. A worker that does not have the LMAP yet
-    /// gets what earlier detectors have learnt.
+    /// Sends a configuration to a worker; `None` if the worker has no session. A worker that does not have the LMAP yet,
+    /// or that judged by an operator's model, gets what earlier detectors have learnt.
     pub(super) fn send_spec(&mut self, worker: WorkerId, spec: LmapSpec) -> Option<SentConfig> {
         let id = spec.id;
         let of_worker = self.workers.get_mut(&worker)?;
@@ -160,7 +160,7 @@ impl ControlPlane {
         self.counters.sent_changes += 1;
         let mut message = proto::Lmap::from(&spec);
         let sent = self.lmaps.get(&id).and_then(|lmap| lmap.sent.as_ref());
-        let has_it = is_known && sent.is_none_or(|sent| sent.interval == spec.interval);
+        let has_it = is_known && sent.is_none_or(|sent| sent.interval == spec.interval && !sent.has_model);
         let kept = if has_it || !uses_models { None } else { self.kept.get(&spec.service, spec.interval) };
         // An operator's model goes first.
         let is_alike = |kept: &&KeptModel| kept.detector == spec.detector;

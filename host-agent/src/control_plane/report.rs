@@ -300,6 +300,8 @@ impl ControlPlane {
             interval_us: lmap.interval.length().0 / 1000,
             interval_by: lmap.interval_by.clone(),
             fastest_us: lmap.fastest.in_effect(self.settings.adaptive).map_or(0, |of| of.length().0 / 1000),
+            model_by: if lmap.model.is_empty() { String::new() } else { lmap.model_by.clone() },
+            model_unused: !lmap.model.is_empty() && lmap.model_in_use().is_none(),
             ..proto::LmapStatus::default()
         };
         match (&lmap.health.summary, &lmap.sent) {

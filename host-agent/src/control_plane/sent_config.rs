@@ -16,6 +16,8 @@ use crate::span_columns;
 pub struct SentConfig {
     pub epoch: Epoch,
     pub interval: Interval,
+    /// Whether it had an operator's model.
+    pub has_model: bool,
     /// Sorted by id.
     pub metrics: Vec<MetricSpec>,
     pub replicas: BTreeMap<ReplicaId, InstanceName>,
@@ -38,7 +40,8 @@ impl SentConfig {
         let texts = spec.metrics.iter().map(|metric| footprint::of_copy(&metric.series)).sum::<usize>();
         let titles = columns.iter().map(|title| size_of::<String>() + title.capacity()).sum::<usize>();
         let kept_bytes = spec.metrics.capacity() * size_of::<MetricSpec>() + texts + titles;
-        Self { epoch, interval: spec.interval, metrics: spec.metrics, replicas, columns, services, kept_bytes }
+        let (interval, has_model) = (spec.interval, !spec.model.is_empty());
+        Self { epoch, interval, has_model, metrics: spec.metrics, replicas, columns, services, kept_bytes }
     }
 
     /// Bytes that its metrics and titles take, as they were asked for.

@@ -12,6 +12,7 @@ use wire::time::{Interval, Nanos};
 
 use super::action::{Action, ConnectionId, Deletion};
 use super::catalogue::Owner;
+use super::lmap::Lmap;
 use super::pod_identity::PodIdentity;
 use super::refusal::{HelloRefusal, RegionRefusal, SeriesRefusal};
 use super::refused_requests::refused;
@@ -429,10 +430,15 @@ impl ControlPlane {
             return;
         };
         service.replicas.remove(&connection);
-        if !service.replicas.is_empty() {
+        self.forget_without_replicas(name, now);
+    }
+
+    /// Forgets a service that has no replicas, unless an operator wants its LMAP, or wants it to have none.
+    pub(super) fn forget_without_replicas(&mut self, name: &ServiceName, now: Nanos) {
+        let Some(service) = self.services.get(name).filter(|service| service.replicas.is_empty()) else {
             return;
-        }
-        let kept = service.lmap.filter(|id| self.lmaps.get(id).is_some_and(|lmap| lmap.pinned));
+        };
+        let kept = service.lmap.filter(|id| self.lmaps.get(id).is_some_and(Lmap::outlives_replicas));
         let is_unwatched = service.unwatched;
         if let (None, Some(id)) = (kept, service.lmap) {
             self.remove_lmap(id, now, Deletion::LastReplica);

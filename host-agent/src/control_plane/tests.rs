@@ -6,6 +6,7 @@ mod drains;
 mod intervals;
 mod lifecycle;
 mod moves;
+mod operator_models;
 mod operators;
 mod over_several;
 mod pods;

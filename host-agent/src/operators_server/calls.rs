@@ -48,7 +48,7 @@ impl Call {
 }
 
 /// All calls. One that is not here is refused.
-static CALLS: [Call; 21] = [
+static CALLS: [Call; 22] = [
     call("NewLmap", Right::CreateLmap, "create an LMAP", MODEL),
     call("ConfigLmap", Right::UpdateLmap, "configure an LMAP", METRICS),
     call("DeleteLmap", Right::DeleteLmap, "delete an LMAP", SHORT),
@@ -59,6 +59,7 @@ static CALLS: [Call; 21] = [
     call("WatchRows", Right::WatchRows, "watch rows", SHORT),
     call("FitAgain", Right::UpdateLmap, "fit an LMAP again", SHORT),
     call("SetInterval", Right::UpdateLmap, "set the interval of an LMAP", SHORT),
+    call("SetModel", Right::UpdateLmap, "set the model of an LMAP", MODEL),
     call("DrainWorker", Right::UpdateWorkers, "drain a worker", SHORT),
     call("UndrainWorker", Right::UpdateWorkers, "undrain a worker", SHORT),
     call("Trigger", Right::Trigger, "have traces kept", SHORT),

@@ -39,9 +39,11 @@ pub fn status(error: &OperatorError) -> Status {
         | OperatorError::Column { .. }
         | OperatorError::NoService(_)
         | OperatorError::WhichService(_) => Status::invalid_argument(text),
-        OperatorError::NotRunning(_) | OperatorError::LastWorker(_) | OperatorError::OwnService(_) => {
-            Status::failed_precondition(text)
-        }
+        OperatorError::NotRunning(_)
+        | OperatorError::LastWorker(_)
+        | OperatorError::OwnService(_)
+        | OperatorError::ModelColumns { .. }
+        | OperatorError::ModelInterval { .. } => Status::failed_precondition(text),
         OperatorError::Interval { .. } => Status::out_of_range(text),
         OperatorError::Share(_) => Status::resource_exhausted(text),
     }

@@ -153,6 +153,7 @@ impl Served {
             call!(delete_metric, proto::DeleteMetricRequest { lmap: 9, metric: 1 }),
             call!(fit_again, proto::FitAgainRequest { lmap: 9 }),
             call!(set_interval, proto::SetIntervalRequest { lmap: 9, ..Default::default() }),
+            call!(set_model, proto::SetModelRequest { lmap: 9, ..Default::default() }),
             call!(drain_worker, proto::DrainWorkerRequest { worker: 9, force: false }),
             call!(undrain_worker, proto::UndrainWorkerRequest { worker: 9 }),
             call!(resume_hook, proto::ResumeHookRequest { hook: 9, after: 0 }),
@@ -199,7 +200,7 @@ async fn roles_of_the_cluster_say_which_calls_a_token_is_good_for() {
     let served = Served::start().await;
 
     let [reading, changing] = served.calls(Some("Bearer v")).await;
-    assert_eq!((refused(&reading), refused(&changing)), (vec![], vec![Code::PermissionDenied; 12]));
+    assert_eq!((refused(&reading), refused(&changing)), (vec![], vec![Code::PermissionDenied; 13]));
     let message = changing[0].as_ref().unwrap_err().message();
     let grant = "kubectl create clusterrolebinding uview-operator-shop-dashboard --clusterrole=uview-operator \
                  --serviceaccount=shop:dashboard";
@@ -208,7 +209,7 @@ async fn roles_of_the_cluster_say_which_calls_a_token_is_good_for() {
     let [reading, changing] = served.calls(Some("bearer o")).await;
     assert_eq!((refused(&reading), refused(&changing)), (vec![], vec![]));
     let [reading, changing] = served.calls(Some("Bearer n")).await;
-    assert_eq!((refused(&reading).len(), refused(&changing).len()), (6, 12), "an account without a role");
+    assert_eq!((refused(&reading).len(), refused(&changing).len()), (6, 13), "an account without a role");
     assert!(served.tokens.problem().is_none());
 }
 
@@ -218,7 +219,7 @@ async fn without_a_token_or_certificate_nobody_is_in_and_a_certificate_still_is(
 
     for authorization in [None, Some("Basic dXNlcg=="), Some("Bearer"), Some("Bearer a b"), Some("v")] {
         let [reading, changing] = served.calls(authorization).await;
-        assert_eq!(refused(&[reading, changing].concat()), vec![Code::Unauthenticated; 18], "{authorization:?}");
+        assert_eq!(refused(&[reading, changing].concat()), vec![Code::Unauthenticated; 19], "{authorization:?}");
     }
     assert_eq!(served.server.asked(), (0, 0), "the API server is not asked about what is no token");
     let mut holder = OperatorsClient::new(served.channel(Some("viewer")).await);

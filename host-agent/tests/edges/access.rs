@@ -51,7 +51,7 @@ const DENIED: Code = Code::PermissionDenied;
 
 /// How each call of the operators' API ends whose request is empty: for a stranger, a viewer and an operator. What
 /// comes after the role was looked at says so by another code.
-static OUTCOMES: [(&str, [Code; 3]); 21] = [
+static OUTCOMES: [(&str, [Code; 3]); 22] = [
     ("NewLmap", [DENIED, DENIED, Code::InvalidArgument]),
     ("ConfigLmap", [DENIED, DENIED, Code::NotFound]),
     ("DeleteLmap", [DENIED, DENIED, Code::NotFound]),
@@ -61,6 +61,7 @@ static OUTCOMES: [(&str, [Code; 3]); 21] = [
     ("ResumeHook", [DENIED, DENIED, Code::NotFound]),
     ("FitAgain", [DENIED, DENIED, Code::NotFound]),
     ("SetInterval", [DENIED, DENIED, Code::InvalidArgument]),
+    ("SetModel", [DENIED, DENIED, Code::NotFound]),
     ("DrainWorker", [DENIED, DENIED, Code::NotFound]),
     ("UndrainWorker", [DENIED, DENIED, Code::NotFound]),
     ("Trigger", [DENIED, DENIED, Code::InvalidArgument]),
@@ -144,7 +145,7 @@ fn any_other_user_is_neither_operator_nor_viewer() {
     let at = OUTCOMES.iter().position(|(name, _)| *name == "Status").unwrap();
     let text = found[at].as_ref().unwrap_err().message();
     assert!(text.contains("may not read the status") && text.contains("usermod -aG uview"), "{text}");
-    assert_eq!(agent.counter("denied_calls"), 21);
+    assert_eq!(agent.counter("denied_calls"), 22);
     // The same user is anybody's equal where services register.
     assert!(agent.status().lmaps.is_empty());
 }

@@ -26,7 +26,7 @@ fn configuration(upstream: SocketAddr) -> String {
 }
 
 /// What is logged of each call that changes something, in the order of the next test.
-const CHANGES: [(&str, &str); 12] = [
+const CHANGES: [(&str, &str); 13] = [
     ("NewLmap", "operator created an LMAP"),
     ("ConfigLmap", "operator configured an LMAP"),
     ("RegisterHook", "hook registered"),
@@ -35,6 +35,7 @@ const CHANGES: [(&str, &str); 12] = [
     ("DeleteMetric", "operator deleted a metric"),
     ("FitAgain", "operator requested a refit"),
     ("SetInterval", "operator set the interval of an LMAP"),
+    ("SetModel", "operator set the model of an LMAP"),
     ("DeleteLmap", "operator deleted an LMAP"),
     ("DrainWorker", "operator drained a worker"),
     ("UndrainWorker", "operator undrained a worker"),
@@ -83,6 +84,7 @@ fn every_change_that_an_operator_makes_is_logged_with_who_made_it() {
     let interval =
         proto::SetIntervalRequest { lmap, interval_us: Some(200_000), ..proto::SetIntervalRequest::default() };
     call!(operators, set_interval, interval);
+    call!(operators, set_model, proto::SetModelRequest { lmap, model: Vec::new() });
     call!(operators, delete_lmap, proto::DeleteLmapRequest { lmap });
     call!(operators, drain_worker, proto::DrainWorkerRequest { worker: 0, force: true });
     call!(operators, undrain_worker, proto::UndrainWorkerRequest { worker: 0 });

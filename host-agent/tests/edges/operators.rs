@@ -21,7 +21,12 @@ fn metric(name: &str) -> proto::MetricConfig {
 
 /// A small model.
 fn model() -> Vec<u8> {
-    let columns = vec![lmap::Column::new(lmap::ColumnKind::Gauge, 1)];
+    model_of(1)
+}
+
+/// A small model of the column with this fingerprint.
+fn model_of(fingerprint: u64) -> Vec<u8> {
+    let columns = vec![lmap::Column::new(lmap::ColumnKind::Gauge, fingerprint)];
     let mut detector = lmap::Detector::new(columns, lmap::Settings::default(), 1).unwrap();
     let mut row = 0_u64;
     while detector.model().is_none() {
@@ -151,6 +156,34 @@ fn every_call_of_the_table_except_hooks_works() {
     assert_eq!(worker.removed().1, lmap);
     let again = call!(operators, new_lmap, request).unwrap().lmap;
     assert_ne!(again, lmap);
+}
+
+#[test]
+fn a_model_that_is_set_reaches_the_worker_and_one_that_does_not_fit_says_why_and_changes_nothing() {
+    let agent = Agent::start();
+    let mut worker = Worker::connect(&agent, 0);
+    let (_service, _region) = Service::register(&agent, "cart", &["a"]);
+    let (_, set) = worker.set_where(|lmap| lmap.metrics.len() == 1);
+    let mut operators = agent.operators();
+    let ask = |model: Vec<u8>| proto::SetModelRequest { lmap: set.lmap, model };
+
+    let none = call!(operators, set_model, ask(vec![7])).unwrap_err();
+    let foreign = call!(operators, set_model, ask(model())).unwrap_err();
+    assert_eq!((none.code(), foreign.code()), (Code::InvalidArgument, Code::FailedPrecondition));
+    assert!(none.message().contains("not a model file") && none.message().contains("uview train"), "{none}");
+    assert!(foreign.message().contains("does not know 1 of the 1 columns of cart, such as a,"), "{foreign}");
+    assert_eq!((agent.counter("refused_models"), agent.status().lmaps[0].model_by.as_str()), (2, ""));
+
+    let model = model_of(wire::metric::fingerprint("a"));
+    let reply = call!(operators, set_model, ask(model.clone())).unwrap();
+    assert_eq!((reply.columns, reply.unknown, reply.running), (1, 0, true));
+    let (_, given) = worker.set_where(|lmap| !lmap.model.is_empty());
+    assert_eq!((given.lmap, given.model), (set.lmap, model));
+    assert!(agent.status().lmaps[0].model_by.starts_with("user "));
+
+    call!(operators, set_model, ask(Vec::new())).unwrap();
+    worker.set_where(|lmap| lmap.model.is_empty());
+    assert_eq!(agent.status().lmaps[0].model_by, "");
 }
 
 #[test]

@@ -23,6 +23,8 @@ const FIXED: usize = 8 + 8 * 7 + 4 * 6 + 8 * 3 + 8 * QUANTILES.len();
 const LIMITS: usize = (VERSION - WITHOUT_LIMITS) as usize;
 /// Bytes of a column without its limits.
 const PER_COLUMN: usize = 8 + 2 + 8 * 3;
+/// The longest time between two rows that three bytes hold, in milliseconds.
+pub(super) const MAX_INTERVAL_MS: u32 = (1 << 24) - 1;
 /// Bound on values after the intake.
 const LARGEST: f64 = 1e151;
 
@@ -31,7 +33,9 @@ pub(super) fn encode(model: &Model) -> Vec<u8> {
     let rule = &model.rule;
     let returns = u8::from(rule.constants.returns);
     let [low, high] = rule.long_rows.unwrap_or(0).to_le_bytes();
-    payload.extend([form_code(rule.score), sketch_code(rule.sketch), returns, low, high, 0, 0, 0]);
+    // Releases that know no interval write 0, and skip it.
+    let [first, second, third, _] = model.interval_ms.min(MAX_INTERVAL_MS).to_le_bytes();
+    payload.extend([form_code(rule.score), sketch_code(rule.sketch), returns, low, high, first, second, third]);
     let rules = [
         rule.clip,
         rule.residual_floor,
@@ -74,7 +78,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Model, ModelError> {
     let (version, payload) = payload(bytes)?;
     let limits = (version - WITHOUT_LIMITS) as usize;
     let mut reader = Reader { bytes: payload };
-    let [form, sketch, returns, low, high, ..] = reader.array::<8>()?;
+    let [form, sketch, returns, low, high, first, second, third] = reader.array::<8>()?;
     if returns > 1 {
         return Err(ModelError::Value { field: "constants_return", found: f64::from(returns) });
     }
@@ -128,7 +132,20 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Model, ModelError> {
         learning_rate,
         long_rows,
     };
-    Ok(Model { rule, columns, gamma, averaged, quantiles, rank, sketch_rows, removed, inside_variance, basis, sketch })
+    Ok(Model {
+        rule,
+        interval_ms: u32::from_le_bytes([first, second, third, 0]),
+        columns,
+        gamma,
+        averaged,
+        quantiles,
+        rank,
+        sketch_rows,
+        removed,
+        inside_variance,
+        basis,
+        sketch,
+    })
 }
 
 /// Version and payload, if magic, version, length and checksum are valid.

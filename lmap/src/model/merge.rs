@@ -203,7 +203,11 @@ impl Union {
         let highest = highest.unwrap_or(parts[0].model);
         let columns = self.columns.into_iter().zip(found.residual.iter());
         let columns = columns.map(|(column, variance)| ModelColumn { variance: *variance, long_limit: 0.0, ..column });
+        // Of several intervals, it is of none.
+        let interval_ms = parts[0].model.interval_ms;
+        let is_of_one = parts.iter().all(|part| part.model.interval_ms == interval_ms);
         Ok(Model {
+            interval_ms: if is_of_one { interval_ms } else { 0 },
             columns: columns.collect(),
             gamma: highest.gamma,
             quantiles: highest.quantiles,

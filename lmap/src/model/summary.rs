@@ -51,6 +51,8 @@ pub struct ModelSummary {
     pub sketch_rows: usize,
     /// Number of rows in means and variances.
     pub rows: usize,
+    /// Milliseconds between them, as far as the model says so.
+    pub interval_ms: Option<u32>,
     /// Every n-th row is learnt.
     pub stride: u32,
     /// η: probability that a row above γ is learnt.
@@ -89,6 +91,7 @@ impl Model {
             rank: self.rank,
             sketch_rows: self.sketch_rows,
             rows: self.averaged,
+            interval_ms: self.interval_ms(),
             stride: self.rule.stride,
             learning_rate: self.rule.learning_rate,
             clip: self.rule.clip,

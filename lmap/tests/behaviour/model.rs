@@ -85,6 +85,28 @@ fn a_model_survives_its_bytes_bit_by_bit() {
 }
 
 #[test]
+fn a_model_says_how_far_apart_its_rows_were_if_whoever_made_it_does_and_of_earlier_files_nobody_knows() {
+    let model = trained(Settings::default()).0.model().unwrap();
+    assert_eq!(model.interval_ms(), None);
+    let silent = model.encode();
+
+    for (seconds, millis) in [(0.001, 1), (0.1, 100), (1.0, 1_000), (1.0004, 1_000), (3600.0, 3_600_000)] {
+        let stated = model.clone().of_rows_every(seconds).encode();
+
+        assert_eq!(Model::decode(&stated).unwrap().interval_ms(), Some(millis), "{seconds} s");
+        // A release that knows no interval skips these three bytes, and the checksum.
+        let differ: Vec<usize> = (0..silent.len()).filter(|&at| silent[at] != stated[at]).collect();
+        assert!(differ.iter().all(|at| (16..20).contains(at) || (25..28).contains(at)), "{differ:?}");
+    }
+    for nothing in [0.0, -1.0, f64::NAN, f64::INFINITY, 20_000.0] {
+        assert_eq!(model.clone().of_rows_every(nothing), model, "{nothing}");
+    }
+    let (fast, slow) = (model.clone().of_rows_every(0.1), model.clone().of_rows_every(1.0));
+    let merged = |models: &[&Model]| Model::merge(models).unwrap().interval_ms();
+    assert_eq!((merged(&[&fast, &fast]), merged(&[&fast, &slow]), merged(&[&fast, &model])), (Some(100), None, None));
+}
+
+#[test]
 fn columns_are_matched_by_fingerprint() {
     let (mut first, mut service) = trained(Settings::default());
     let model = first.model().unwrap();

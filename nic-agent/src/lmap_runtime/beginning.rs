@@ -40,6 +40,9 @@ impl LmapRuntime {
         mut retained: Option<RetainedLmap>,
         factory: &mut DetectorFactory,
     ) -> (Self, Result<(), UnexpectedMessage>) {
+        if let Some(retained) = &mut retained {
+            retained.take_model_back(spec);
+        }
         let regions = Regions::new(spec, settings.silent_heartbeats);
         let unknown = spec.metrics.iter().find(|metric| !Columns::can_compute(metric, &settings.aggregations));
         let unknown = unknown.map(|metric| UnexpectedMessage::Aggregation {
@@ -60,6 +63,10 @@ impl LmapRuntime {
         let in_episode = retained.as_ref().is_some_and(|retained| retained.in_episode);
         let shelf = retained.as_mut().map(|retained| retained.take_shelf(spec, judged.interval)).unwrap_or_default();
         let (mut begun, mut successor) = (begin(judged, &columns, retained, &shelf, factory), successor);
+        if in_episode && let Some(detectors) = &mut begun.detectors {
+            // An alarm that is on goes on, also where a model has taken the place of another one.
+            detectors.begin_episode();
+        }
         if let Some((judging, learning)) = begun.detectors.as_mut().zip(successor.as_mut()) {
             // No LMAP has more than two detectors. New columns are learnt once the successor has taken over.
             judging.drop_shadow();
@@ -100,7 +107,8 @@ impl LmapRuntime {
     }
 }
 
-/// The detectors of `spec`: retained ones of its interval, or new ones, with what was learnt at it if that is known.
+/// The detectors of `spec`: retained ones of its interval, or new ones, with what was learnt at it if that is known. If
+/// its model cannot be used, those go on that have judged before.
 fn begin(
     spec: &LmapSpec,
     columns: &Columns,
@@ -108,11 +116,7 @@ fn begin(
     shelf: &Shelf,
     factory: &mut DetectorFactory,
 ) -> Beginning {
-    let usable = |retained: &RetainedLmap| {
-        retained.interval == spec.interval
-            && retained.detector == spec.detector
-            && retained.detectors.as_ref().is_some_and(|detectors| detectors.has_model(&spec.model))
-    };
+    let fits = |retained: &RetainedLmap| retained.interval == spec.interval && retained.detector == spec.detector;
     let unfit = factory.configure_for(spec.interval, &spec.detector);
     let alike = |retained: &&RetainedLmap| retained.detector == spec.detector && spec.model.is_empty();
     let same = retained.as_ref().filter(alike);
@@ -120,18 +124,26 @@ fn begin(
     let earlier = earlier.and_then(|retained| retained.warm_model.clone());
     let warm_model = earlier.or_else(|| same.and_then(|_| shelf.get(spec.interval)));
     let continues = retained.as_ref().is_some_and(|retained| retained.continues || retained.detectors.is_some());
-    let (detectors, refused) = match retained.filter(usable).and_then(|retained| retained.detectors) {
-        Some(mut detectors) => {
+    let (detectors, refused) = match retained.filter(fits).and_then(|retained| retained.detectors) {
+        Some(mut detectors) if detectors.has_model(&spec.model) => {
             detectors.columns_changed(columns.infos(), &spec.model, factory);
             (Some(detectors), Ok(()))
         }
-        None if columns.infos().is_empty() => (None, Ok(())),
-        None => {
-            let (detectors, refused) = match &warm_model {
+        _ if columns.infos().is_empty() => (None, Ok(())),
+        former => {
+            let (created, refused) = match &warm_model {
                 Some(warm_model) => factory.create_warm(columns.infos(), Arc::clone(warm_model), continues),
                 None => factory.create(columns.infos(), &spec.model),
             };
-            (detectors, unfit.and(refused))
+            // A model that cannot be used takes nothing away.
+            let is_refused = matches!(refused, Err(UnexpectedMessage::Model(_)));
+            let former = former.filter(|former| is_refused && former.state().judges());
+            let former = former.map(|mut former| {
+                former.columns_changed(columns.infos(), &spec.model, factory);
+                former.stand_in_for(&spec.model);
+                former
+            });
+            (former.or(created), unfit.and(refused))
         }
     };
     Beginning { detectors, warm_model, refused }
@@ -161,6 +173,18 @@ fn begin_successor(
 }
 
 impl RetainedLmap {
+    /// If `spec` has no model of an operator any more, what its detectors have of one is what they have learnt; unless
+    /// what was learnt before that model came with the configuration, which is another one to begin with.
+    fn take_model_back(&mut self, spec: &LmapSpec) {
+        let knows_better = self.warm_model.is_some() && self.interval == spec.interval;
+        if spec.model.is_empty()
+            && !knows_better
+            && let Some(detectors) = &mut self.detectors
+        {
+            detectors.learn_on();
+        }
+    }
+
     /// Whether its detectors go on judging for `spec`, which has another interval, until that is learnt.
     fn judges_on_for(&self, spec: &LmapSpec) -> bool {
         let is_known = |detectors: &Detectors| detectors.state().judges() && detectors.has_model(&[]);

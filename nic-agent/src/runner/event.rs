@@ -1,7 +1,6 @@
 //! What other threads tell the worker's thread, through its queue.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::Duration;
 
@@ -29,7 +28,7 @@ pub(super) enum Event {
     /// What came of the streams that the host agent asked for.
     Streams(StreamStates),
     /// A request for the learned model of a service.
-    Model(ServiceName, oneshot::Sender<Option<Arc<lmap::Model>>>),
+    Model(ServiceName, oneshot::Sender<Option<lmap::Model>>),
     /// Send what is queued, and end.
     Stop,
 }

@@ -1016,6 +1016,12 @@ pub struct LmapStatus {
     pub learning_rows: u32,
     #[prost(uint32, tag = "46")]
     pub learning_needed: u32,
+    /// The operator who gave it a trained model; empty: it has none.
+    #[prost(string, tag = "47")]
+    pub model_by: ::prost::alloc::string::String,
+    /// That model is of rows at another interval: it does not judge at this one.
+    #[prost(bool, tag = "48")]
+    pub model_unused: bool,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReceiptRequest {}
@@ -1183,6 +1189,29 @@ pub struct TriggerReply {
     /// Kept traces are passed on to nobody (`otlp.watch_only`): they are on the page until newer ones take their place.
     #[prost(bool, tag = "3")]
     pub unforwarded: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetModelRequest {
+    #[prost(uint32, tag = "1")]
+    pub lmap: u32,
+    /// A model file, as `uview train` writes it; empty: the LMAP learns by itself.
+    #[prost(bytes = "vec", tag = "2")]
+    pub model: ::prost::alloc::vec::Vec<u8>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetModelReply {
+    /// Columns of the LMAP that are judged; 0: no replica has any now.
+    #[prost(uint32, tag = "1")]
+    pub columns: u32,
+    /// Those of them that the model does not know, and that are not judged therefore.
+    #[prost(uint32, tag = "2")]
+    pub unknown: u32,
+    /// The first of these, by title, at most 8.
+    #[prost(string, repeated, tag = "3")]
+    pub examples: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// A worker runs the LMAP.
+    #[prost(bool, tag = "4")]
+    pub running: bool,
 }
 /// Generated client implementations.
 #[cfg(feature = "grpc")]
@@ -1593,6 +1622,26 @@ pub mod operators_client {
             req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "Trigger"));
             self.inner.unary(req, path, codec).await
         }
+        /// Gives an LMAP a trained model: what judges goes on until the next row, which the model judges, and an alarm that is
+        /// on goes on. Without a model, the LMAP learns by itself again, from what it had learnt before, else from
+        /// the model that it has. What is refused changes nothing. INVALID_ARGUMENT for what is no model, is damaged, is above
+        /// 8 MiB or of a version that this release does not read; FAILED_PRECONDITION if it knows less than half of the LMAP's
+        /// columns, or is of rows at another interval; RESOURCE_EXHAUSTED if whoever asks would have more than their share of
+        /// bytes of models.
+        pub async fn set_model(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SetModelRequest>,
+        ) -> std::result::Result<tonic::Response<super::SetModelReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
+            let codec = crate::bounded::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/uview.operators.v1.Operators/SetModel");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("uview.operators.v1.Operators", "SetModel"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -1734,6 +1783,16 @@ pub mod operators_server {
             &self,
             request: tonic::Request<super::TriggerRequest>,
         ) -> std::result::Result<tonic::Response<super::TriggerReply>, tonic::Status>;
+        /// Gives an LMAP a trained model: what judges goes on until the next row, which the model judges, and an alarm that is
+        /// on goes on. Without a model, the LMAP learns by itself again, from what it had learnt before, else from
+        /// the model that it has. What is refused changes nothing. INVALID_ARGUMENT for what is no model, is damaged, is above
+        /// 8 MiB or of a version that this release does not read; FAILED_PRECONDITION if it knows less than half of the LMAP's
+        /// columns, or is of rows at another interval; RESOURCE_EXHAUSTED if whoever asks would have more than their share of
+        /// bytes of models.
+        async fn set_model(
+            &self,
+            request: tonic::Request<super::SetModelRequest>,
+        ) -> std::result::Result<tonic::Response<super::SetModelReply>, tonic::Status>;
     }
     #[derive(Debug)]
     pub struct OperatorsServer<T> {
@@ -2387,6 +2446,34 @@ pub mod operators_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = TriggerSvc(inner);
+                        let codec = crate::bounded::BoundedCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(accept_compression_encodings, send_compression_encodings)
+                            .apply_max_message_size_config(max_decoding_message_size, max_encoding_message_size);
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/uview.operators.v1.Operators/SetModel" => {
+                    #[allow(non_camel_case_types)]
+                    struct SetModelSvc<T: Operators>(pub Arc<T>);
+                    impl<T: Operators> tonic::server::UnaryService<super::SetModelRequest> for SetModelSvc<T> {
+                        type Response = super::SetModelReply;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(&mut self, request: tonic::Request<super::SetModelRequest>) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move { <T as Operators>::set_model(&inner, request).await };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SetModelSvc(inner);
                         let codec = crate::bounded::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(accept_compression_encodings, send_compression_encodings)

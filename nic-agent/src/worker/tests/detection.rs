@@ -287,7 +287,7 @@ fn another_interval_is_another_normal_and_the_former_one_judges_until_it_is_lear
 }
 
 #[test]
-fn a_trained_model_arms_at_once_and_a_broken_one_learns_by_itself() {
+fn a_trained_model_arms_at_once_and_a_broken_one_takes_nothing_away() {
     let (mut node, mut spec) = learnt(60);
     let model = node.worker.runtimes[&LmapId(1)].detectors().and_then(crate::detector_slot::Detectors::model).unwrap();
 
@@ -301,7 +301,13 @@ fn a_trained_model_arms_at_once_and_a_broken_one_learns_by_itself() {
     let refused = node.change(FromHost::SetLmap((&spec).into())).unwrap_err();
     node.healthy(METRICS, 60);
     assert!(matches!(refused, UnexpectedMessage::Model(_)), "{refused}");
-    assert_eq!(node.worker.status().lmaps, [1, 0, 0, 0]);
+    assert_eq!(node.worker.status().lmaps, [0, 1, 0, 0], "what it has learnt judges");
+
+    let mut young = Node::new(quick());
+    young.regions.insert(RegionId(1), Region::new(RegionSize::ONE_PAGE));
+    young.change(FromHost::SetLmap((&spec).into())).unwrap_err();
+    young.healthy(METRICS, 0);
+    assert_eq!(young.worker.status().lmaps, [1, 0, 0, 0], "it learns by itself");
 }
 
 /// Problems of LMAPs that the worker has reported since the last call.

@@ -236,3 +236,144 @@ fn models_do_not_make_the_worker_spin_while_the_network_is_stalled() {
     }
     assert!(steps <= 60, "{steps}");
 }
+
+fn cart() -> ServiceName {
+    ServiceName::new("cart").unwrap()
+}
+
+/// γ of the detector that judges.
+fn gamma(node: &Node) -> Option<f64> {
+    node.worker.runtimes.values().find_map(|runtime| runtime.detectors()?.gamma())
+}
+
+/// An armed LMAP, its configuration, and a model of the same load that was learnt elsewhere, with its γ.
+fn armed_beside_a_model() -> (Node, LmapSpec, Vec<u8>, f64) {
+    let learnt = |first: u64| {
+        let (mut node, spec) = (node(), lmap(metrics(METRICS), 1));
+        node.set(&spec);
+        (first..first + 200).for_each(|tick| node.healthy(METRICS, tick));
+        node.take_messages();
+        (node, spec)
+    };
+    let model = learnt(10_000).0.worker.model(&cart()).unwrap();
+    assert_eq!(model.interval_ms(), Some(100), "it says of which rows it is");
+    let (node, spec) = learnt(0);
+    (node, spec, model.encode(), model.gamma())
+}
+
+#[test]
+fn an_operators_model_judges_from_the_next_row_on_and_no_row_before_it_is_missed() {
+    let (mut node, mut spec, model, of_model) = armed_beside_a_model();
+    assert!(gamma(&node).is_some_and(|before| before != of_model));
+
+    spec.model = model;
+    node.set(&spec);
+    for tick in 200..240 {
+        node.healthy(METRICS, tick);
+        assert_eq!(node.worker.status().lmaps, [0, 1, 0, 0], "tick {tick}");
+    }
+
+    assert_eq!(gamma(&node), Some(of_model));
+    assert!(node.worker.model(&cart()).is_none(), "it is a file already");
+    let given = models(&node.take_messages());
+    assert!(given.iter().all(|(_, bytes)| *bytes == 0), "nor does it take the place of what was learnt: {given:?}");
+}
+
+/// Rows of which every other one is far off.
+fn faulty(node: &mut Node, ticks: core::ops::Range<u64>) -> Vec<Episode> {
+    for tick in ticks {
+        node.healthy(METRICS, tick);
+        node.store(1, 3, 5000.0_f64.to_bits());
+        node.alive();
+    }
+    node.verdicts().iter().map(|verdict| verdict.episode).filter(|episode| *episode != Episode::Quiet).collect()
+}
+
+#[test]
+fn an_alarm_that_is_on_goes_on_under_an_operators_model_and_ends_once() {
+    let (mut node, mut spec, model, _) = armed_beside_a_model();
+    assert_eq!(faulty(&mut node, 200..205).first(), Some(&Episode::Began));
+
+    spec.model = model;
+    node.set(&spec);
+    let after = faulty(&mut node, 205..210);
+    (210..230).for_each(|tick| node.healthy(METRICS, tick));
+
+    assert!(!after.is_empty() && after.iter().all(|episode| *episode == Episode::On), "{after:?}");
+    let ends = node.verdicts().iter().filter(|verdict| verdict.episode == Episode::Ended).count();
+    assert_eq!(ends, 1);
+}
+
+#[test]
+fn a_model_that_cannot_be_used_is_said_once_and_what_judged_before_goes_on_until_there_is_a_good_one() {
+    let (mut node, mut spec, model, of_model) = armed_beside_a_model();
+    let before = gamma(&node);
+
+    spec.model = vec![7; 100];
+    let refused = node.change(FromHost::SetLmap((&spec).into()));
+    assert!(matches!(refused, Err(UnexpectedMessage::Model(_))), "{refused:?}");
+    // Another change, with the same model: it was said.
+    spec.fastest = Some(Interval::new(Nanos::from_millis(50)).unwrap());
+    node.set(&spec);
+    (200..220).for_each(|tick| node.healthy(METRICS, tick));
+    assert_eq!((gamma(&node), node.worker.status().lmaps), (before, [0, 1, 0, 0]));
+    assert!(node.worker.model(&cart()).is_some(), "it learns on");
+
+    spec.model = model;
+    node.set(&spec);
+    node.healthy(METRICS, 220);
+    assert_eq!(gamma(&node), Some(of_model));
+}
+
+#[test]
+fn without_an_operators_model_it_goes_on_with_what_was_learnt_before_or_from_that_model() {
+    for is_known in [true, false] {
+        let (mut node, mut spec, model, of_model) = armed_beside_a_model();
+        let known = node.worker.model(&cart()).unwrap();
+        spec.model = model;
+        node.set(&spec);
+        (200..220).for_each(|tick| node.healthy(METRICS, tick));
+
+        spec.model = Vec::new();
+        let learnt = if is_known { known.encode() } else { Vec::new() };
+        node.change(FromHost::SetLmap(proto::Lmap { learnt, continues: true, ..(&spec).into() })).unwrap();
+        node.healthy(METRICS, 220);
+
+        let expected = if is_known { known.gamma() } else { of_model };
+        assert_eq!((gamma(&node), node.worker.status().lmaps), (Some(expected), [0, 1, 0, 0]));
+        assert!(node.worker.model(&cart()).is_some(), "it learns by itself");
+    }
+}
+
+#[test]
+fn a_host_agent_that_starts_anew_and_knows_of_no_model_gets_an_lmap_that_judges_by_it_and_learns_on() {
+    let (mut node, mut spec, model, of_model) = armed_beside_a_model();
+    spec.model = model;
+    node.set(&spec);
+    (200..220).for_each(|tick| node.healthy(METRICS, tick));
+
+    node.worker.disconnected(node.now);
+    node.welcome(3);
+    spec.model = Vec::new();
+    node.set(&spec);
+    node.healthy(METRICS, 220);
+
+    assert_eq!((gamma(&node), node.worker.status().lmaps), (Some(of_model), [0, 1, 0, 0]));
+    assert!(node.worker.model(&cart()).is_some());
+}
+
+#[test]
+fn an_interval_for_which_there_is_no_model_is_learnt_while_the_operators_model_judges() {
+    let (mut node, mut spec, model, of_model) = armed_beside_a_model();
+    spec.model = model;
+    node.set(&spec);
+    (200..220).for_each(|tick| node.healthy(METRICS, tick));
+
+    spec.model = Vec::new();
+    spec.interval = Interval::new(Nanos::from_millis(200)).unwrap();
+    node.set(&spec);
+    (220..224).for_each(|tick| node.healthy(METRICS, tick));
+
+    let status = node.worker.status();
+    assert_eq!((status.lmaps, status.learning_intervals, gamma(&node)), ([0, 1, 0, 0], 1, Some(of_model)));
+}

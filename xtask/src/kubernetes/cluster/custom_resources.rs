@@ -169,13 +169,14 @@ pub fn plugin(cluster: &Cluster, uview: &Path, steps: &mut Steps) -> Result<()> 
     })
 }
 
-/// The plugin trains a model on rows of the node. When it is killed, the container's runtime ends the recorder's input.
+/// The plugin trains a model on rows of the node, gives it to the agent there, and takes it back. When a training is
+/// killed, the container's runtime ends the recorder's input.
 ///
 /// # Errors
 ///
-/// There is no model, or the recorder goes on.
+/// There is no model, the agent does not take it, or the recorder goes on.
 pub fn training(cluster: &Cluster, uview: &Path, steps: &mut Steps) -> Result<()> {
-    steps.run("kubectl uview train: a model of the node's rows; killed, it leaves no recorder", || {
+    steps.run("kubectl uview train, model set, model unset; a killed training leaves no recorder", || {
         let folder = tempfile::tempdir()?;
         symlink(uview.canonicalize()?, folder.path().join("kubectl-uview"))?;
         // It has visitors: of what does not move nothing can be learnt.
@@ -183,9 +184,17 @@ pub fn training(cluster: &Cluster, uview: &Path, steps: &mut Steps) -> Result<()
         let words = format!("train market/payment --out {} --runtime-dir {}", model.display(), super::kit::SOCKETS);
         let trained = cluster.sh(&format!("PATH={path}:$PATH kubectl uview {words} --for-s 10 2>&1"))?;
         ensure!(trained.contains("market/payment: ") && model.is_file(), "{trained}");
+        let change = |words: &str| {
+            let words = format!("{words} --runtime-dir {}", super::kit::SOCKETS);
+            cluster.sh(&format!("PATH={path}:$PATH kubectl uview model {words} 2>&1"))
+        };
+        let given = change(&format!("set market/payment {}", model.display()))?;
+        ensure!(given.contains("market/payment: judged by this model from its next row on"), "{given}");
+        let back = change("unset market/payment")?;
+        ensure!(back.contains("market/payment: learns by itself again"), "{back}");
         let killed = cluster.sh(&format!("set -- {path} '{words}'; {KILL_TRAINING}"))?;
         ensure!(killed.contains("the recorder has ended"), "{killed}");
-        println!("{trained}");
+        println!("{trained}{given}");
         Ok(())
     })
 }
