@@ -65,7 +65,9 @@ mod tests {
         let hierarchy = |controller, called: &str, files: &[&str]| {
             let root = folder.path().join(called);
             fs::create_dir_all(root.join("shop")).unwrap();
-            files.iter().for_each(|file| fs::write(root.join("shop").join(file), "1\n").unwrap());
+            for file in files {
+                fs::write(root.join("shop").join(file), "1\n").unwrap();
+            }
             Hierarchy { controller, root }
         };
         let cpuacct = hierarchy(Controller::Cpuacct, "cpuacct", &["cpuacct.usage_user", "cgroup.procs"]);

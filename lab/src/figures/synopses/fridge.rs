@@ -29,7 +29,7 @@ fn packets() -> Vec<(Digest, Digest)> {
     let key = DigestKey::new(1);
     let digest = |number: u64| key.digest(&number.to_le_bytes());
     let asked = |number: u64| number.checked_sub(BEHIND).filter(|request| is_answered(*request));
-    (0..REQUESTS).map(|number| (digest(number), digest(asked(number).unwrap_or(number | 1 << 63)))).collect()
+    (0..REQUESTS).map(|number| (digest(number), digest(asked(number).unwrap_or(number | (1 << 63))))).collect()
 }
 
 /// What a turn of the fridge has found.
