@@ -56,7 +56,8 @@ counts! {
     slow_page_viewers;
     /// Hooks and watchers refused because their operator or viewer had its share.
     refused_hooks;
-    /// Models of operators refused: no model, or over the operator's share of bytes.
+    /// Models of operators refused: no model, of other columns or another interval, or over the operator's share of
+    /// bytes.
     refused_models;
     /// Connections to the regions socket refused: wrong user, or too many.
     refused_readers;
