@@ -3,7 +3,7 @@
 //!
 //! | module | what it does |
 //! | --- | --- |
-//! | `calls` | takes the place of `accept`, `read`, `write`, `close` and the like, and calls them |
+//! | `calls` | takes the place of `accept`, `connect`, `read`, `write`, `close` and the like, and calls them |
 //! | `process` | start, fork, threads: what differs from process to process |
 //! | `connections` | the table of connections by descriptor; counts what [`turns`] says |
 //! | `counts` | where counts are while they have no region yet, and levels by process |
@@ -12,8 +12,9 @@
 //! | `environment` | switches and names |
 //!
 //! What a wrapped call may do: atomic operations and a look at the clock. No lock, no allocation, no system call but in
-//! `accept` and `close` of a connection; the program's `errno` stays. So it is safe in threads, in signal handlers and
-//! after fork. At the first surprise it counts no more, and says why in `server.watch.off` (docs/sources-preload.md).
+//! `accept`, `connect` and `close` of a connection; the program's `errno` stays. So it is safe in threads, in signal
+//! handlers and after fork. At the first surprise it counts no more, and says why in `server.watch.off`
+//! (docs/sources-preload.md).
 
 mod calls;
 mod connections;

@@ -529,7 +529,7 @@ fn write_all(tree: &Tree, path: &str) {
         "pgscan_direct",
         "pgrefill",
     ];
-    let lines = |keys: &[&str]| keys.iter().map(|key| format!("{key} 3\n")).collect::<String>();
+    let lines = |keys: &[&str]| keys.iter().flat_map(|key| [*key, " 3\n"]).collect::<String>();
     tree.write(path, "cpu.stat", &lines(&cpu));
     tree.write(path, "memory.current", "4096\n");
     tree.write(path, "memory.stat", &lines(&memory));
