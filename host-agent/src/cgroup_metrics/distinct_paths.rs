@@ -40,8 +40,12 @@ mod tests {
     #[test]
     fn each_path_counts_once_and_so_many_are_told_apart() {
         let (mut some, mut others) = (DistinctPaths::default(), DistinctPaths::default());
-        ["/a", "/b", "/a"].map(|path| some.add(path));
-        ["/b", "/c"].map(|path| others.add(path));
+        for path in ["/a", "/b", "/a"] {
+            some.add(path);
+        }
+        for path in ["/b", "/c"] {
+            others.add(path);
+        }
 
         some.extend(others);
         assert_eq!(some.len(), 3);
