@@ -1,5 +1,5 @@
-//! `uview kubectl model`: a model of this machine for the agent of a node, which is the input of `uview model set` in its
-//! container.
+//! `uview kubectl model`: a model of this machine for the agent of a node, which is the input of `uview model set` in
+//! its container.
 
 use std::fs::File;
 use std::path::PathBuf;

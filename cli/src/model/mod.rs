@@ -1,5 +1,5 @@
-//! `uview model`: shows the content of a model file, fetches a model from a NIC agent, merges several, or gives one to a
-//! host agent.
+//! `uview model`: shows the content of a model file, fetches a model from a NIC agent, merges several, or gives one to
+//! a host agent.
 
 pub mod fetch;
 pub mod merge;

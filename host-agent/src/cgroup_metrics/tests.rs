@@ -547,7 +547,9 @@ fn cgroups_up_to_the_limit_take_the_memory_that_is_stated_and_those_beyond_none(
     const STATED: isize = 203_168;
     let names: Vec<String> = (0..2 * LIMIT).map(|at| format!("shop/service-{at:03}")).collect();
     let tree = Tree::new(&[]);
-    names.iter().for_each(|path| write_all(&tree, path));
+    for path in &names {
+        write_all(&tree, path);
+    }
     let (node, mut cgroups) = (node(), tree.cgroups(&[("shop/*", "{name}")], LIMIT));
     let before = allocations::live();
     allocations::take_peak();

@@ -42,8 +42,8 @@ pub(super) fn check_interval(
 }
 
 impl ControlPlane {
-    /// `setModel`: the LMAP judges by `model` once its worker has it, and as before until then; without one it learns by
-    /// itself again. As long as it has a model, the LMAP stays, even without replicas. `by` is who pays for it.
+    /// `setModel`: the LMAP judges by `model` once its worker has it, and as before until then; without one it learns
+    /// by itself again. As long as it has a model, the LMAP stays, even without replicas. `by` is who pays for it.
     ///
     /// # Errors
     ///

@@ -149,8 +149,8 @@ impl ControlPlane {
         }
     }
 
-    /// Sends a configuration to a worker; `None` if the worker has no session. A worker that does not have the LMAP yet,
-    /// or that judged by an operator's model, gets what earlier detectors have learnt.
+    /// Sends a configuration to a worker; `None` if the worker has no session. A worker that does not have the LMAP
+    /// yet, or that judged by an operator's model, gets what earlier detectors have learnt.
     pub(super) fn send_spec(&mut self, worker: WorkerId, spec: LmapSpec) -> Option<SentConfig> {
         let id = spec.id;
         let of_worker = self.workers.get_mut(&worker)?;
