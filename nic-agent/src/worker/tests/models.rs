@@ -279,11 +279,17 @@ fn an_operators_model_judges_from_the_next_row_on_and_no_row_before_it_is_missed
     assert!(given.iter().all(|(_, bytes)| *bytes == 0), "nor does it take the place of what was learnt: {given:?}");
 }
 
-/// Rows of which every other one is far off.
+/// Rows in which a gauge is far off.
 fn faulty(node: &mut Node, ticks: core::ops::Range<u64>) -> Vec<Episode> {
     for tick in ticks {
-        node.healthy(METRICS, tick);
-        node.store(1, 3, 5000.0_f64.to_bits());
+        for id in 1..=METRICS {
+            let noise = noise(tick << 16 | 1 << 8 | u64::from(id));
+            match id {
+                4 => node.store(1, 3, 5000.0_f64.to_bits()),
+                _ if id % 2 == 1 => node.add(1, id - 1, 1000 + noise),
+                _ => node.store(1, id - 1, (50.0 + noise as f64 / 10.0).to_bits()),
+            }
+        }
         node.alive();
     }
     node.verdicts().iter().map(|verdict| verdict.episode).filter(|episode| *episode != Episode::Quiet).collect()
