@@ -3,20 +3,28 @@
 #[expect(dead_code, reason = "the agent can do more than is wanted here")]
 mod fake_agent;
 
+use std::time::Duration;
+
 use fake_agent::{FakeAgent, WAIT};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Meter, MeterProvider as _};
-use opentelemetry_sdk::metrics::{Aggregation, Instrument, SdkMeterProvider, Stream};
+use opentelemetry_sdk::metrics::{Aggregation, Instrument, PeriodicReader, SdkMeterProvider, Stream};
+use uview::open_telemetry::Exporter;
 use uview::{Client, Limits, Scale, Service};
 
 fn client(limits: Limits) -> Client {
     uview::connect(Service::new("payment").socket("/nonexistent/services.sock").limits(limits))
 }
 
+/// A provider that exports when it is told to, and not between two values of a slow test.
 fn provider(client: &Client) -> (SdkMeterProvider, Meter) {
-    let provider = SdkMeterProvider::builder().with_reader(client.metric_reader()).build();
+    let provider = SdkMeterProvider::builder().with_reader(reader(client)).build();
     let meter = provider.meter("shop");
     (provider, meter)
+}
+
+fn reader(client: &Client) -> PeriodicReader<Exporter> {
+    PeriodicReader::builder(client.metric_exporter()).with_interval(Duration::from_hours(1)).build()
 }
 
 /// A provider whose histograms are exponential, of as many buckets as the SDK has by default.
@@ -28,7 +36,7 @@ fn exponential(client: &Client) -> (SdkMeterProvider, Meter) {
 fn exponential_of(client: &Client, buckets: u32) -> (SdkMeterProvider, Meter) {
     let aggregation = Aggregation::Base2ExponentialHistogram { max_size: buckets, max_scale: 20, record_min_max: true };
     let view = move |_: &Instrument| Stream::builder().with_aggregation(aggregation.clone()).build().ok();
-    let provider = SdkMeterProvider::builder().with_reader(client.metric_reader()).with_view(view).build();
+    let provider = SdkMeterProvider::builder().with_reader(reader(client)).with_view(view).build();
     let meter = provider.meter("shop");
     (provider, meter)
 }
@@ -39,7 +47,8 @@ fn every_instrument_becomes_a_metric_with_labels_and_unit() {
     let socket = folder.path().join("services.sock");
     let agent = FakeAgent::start(&socket, 1);
     let client = uview::connect(Service::new("payment").socket(&socket));
-    let (provider, meter) = provider(&client);
+    let provider = SdkMeterProvider::builder().with_reader(client.metric_reader()).build();
+    let meter = provider.meter("shop");
     let route = [KeyValue::new("http.route", "/pay"), KeyValue::new("status code", 200)];
 
     let requests = meter.u64_counter("requests").with_unit("{request}").build();
