@@ -59,7 +59,7 @@ fn shows_each_view(driver: &Driver, number: usize) -> bool {
         return false;
     }
     demo.says("fault 2: hang in payment");
-    monitoring::fires(prometheus.as_ref(), "payment");
+    monitoring::alerts(prometheus.as_ref(), "payment");
     views::kept_trace(&viewer);
     views::incident_of_several_services(&viewer);
     views::kept_spans(&viewer);

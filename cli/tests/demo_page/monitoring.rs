@@ -50,12 +50,12 @@ pub fn gives_data(monitoring: Option<&Monitoring>) {
     of.prometheus.gives_data_to_rules(|query| of.has(query));
 }
 
-/// The alert of a service in alarm fires.
-pub fn fires(monitoring: Option<&Monitoring>, service: &str) {
+/// There is the alert of a service in alarm. It fires after ten seconds, for which a hang of as long hardly lasts.
+pub fn alerts(monitoring: Option<&Monitoring>, service: &str) {
     let Some(Monitoring { prometheus, .. }) = monitoring else { return };
     WAIT.until("the alert of the service in alarm", || {
-        let firing = prometheus.firing();
+        let active = prometheus.active();
         let wanted = ("UviewServiceInAlarm".to_owned(), service.to_owned());
-        if firing.contains(&wanted) { Ok(()) } else { Err(firing) }
+        if active.contains(&wanted) { Ok(()) } else { Err(active) }
     });
 }

@@ -102,10 +102,21 @@ impl Prometheus {
     /// Alerts that fire, each with its LMAP.
     #[must_use]
     pub fn firing(&self) -> Vec<(String, String)> {
+        self.alerts(&["firing"])
+    }
+
+    /// Alerts that fire, or will if what they are about lasts, each with its LMAP.
+    #[must_use]
+    pub fn active(&self) -> Vec<(String, String)> {
+        self.alerts(&["pending", "firing"])
+    }
+
+    fn alerts(&self, states: &[&str]) -> Vec<(String, String)> {
         let alerts = self.get("alerts").map(|data| data["alerts"].clone()).unwrap_or_default();
-        let firing = alerts.as_array().into_iter().flatten().filter(|alert| alert["state"] == "firing");
+        let has_state = |alert: &&Value| alert["state"].as_str().is_some_and(|state| states.contains(&state));
         let label = |alert: &Value, name: &str| alert["labels"][name].as_str().unwrap_or_default().to_owned();
-        firing.map(|alert| (label(alert, "alertname"), label(alert, "lmap"))).collect()
+        let wanted = alerts.as_array().into_iter().flatten().filter(has_state);
+        wanted.map(|alert| (label(alert, "alertname"), label(alert, "lmap"))).collect()
     }
 
     /// Waits until `query` gives data.
