@@ -105,9 +105,11 @@ impl<'a> Build<'a> {
             each.collect::<Vec<_>>()
         };
         command.env("SOURCE_DATE_EPOCH", self.seconds.to_string()).env("CARGO_INCREMENTAL", "0");
-        // Symbols name no path, but take a third of the file.
-        command.env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
-        command.env("CARGO_ENCODED_RUSTFLAGS", prefixes("--remap-path-prefix").join("\u{1f}"));
+        // Symbols name no path, but take a third of the file. The profile's setting is not taken over by a package with
+        // settings of its own, as the program's is.
+        let mut flags = prefixes("--remap-path-prefix");
+        flags.push("-Cstrip=symbols".to_owned());
+        command.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
         if let Some(compiler) = self.cross {
             let target = self.target.replace('-', "_");
             command.env(format!("CARGO_TARGET_{}_LINKER", target.to_uppercase()), compiler);
@@ -182,6 +184,18 @@ mod tests {
         assert_eq!(told(&host), [""; 0]);
         let is_cross = cross_compiler(&host, "aarch64-unknown-linux-gnu").is_some();
         assert_eq!(told("aarch64-unknown-linux-gnu"), if is_cross { &expected[..] } else { &[] });
+    }
+
+    #[test]
+    fn programs_have_no_symbols() {
+        let (root, folder) = (workspace(), tempfile::tempdir().unwrap());
+        let mut command = Command::new("cargo");
+        Build::new(&root, "x86_64-unknown-linux-gnu", 0, folder.path()).unwrap().reproducible(&mut command);
+
+        let flags =
+            command.get_envs().find(|(name, _)| *name == "CARGO_ENCODED_RUSTFLAGS").and_then(|(_, value)| value);
+
+        assert!(flags.unwrap().to_string_lossy().split('\u{1f}').any(|flag| flag == "-Cstrip=symbols"));
     }
 
     #[test]
