@@ -22,6 +22,10 @@ const KIT: &str = "UVIEW_KUBERNETES";
 /// Is there while a kubelet runs.
 const GROUPS_OF_PODS: &str = "/sys/fs/cgroup/memory/kubepods";
 
+/// Removes the groups of a kubelet whose folder is gone: none, if one of them has a process.
+const REMOVE_GROUPS: &str = "set -- $(find /sys/fs/cgroup/*/kubepods -name cgroup.procs -exec cat {} +)
+[ $# -gt 0 ] || find /sys/fs/cgroup/*/kubepods -depth -type d -exec rmdir {} +";
+
 /// Runs both parts, with the program `uview`, or the one that the tests have built. With `long`, what takes long in
 /// place of what CI runs on the cluster: all of it, unless some are named.
 ///
@@ -97,9 +101,9 @@ fn kubelet_in_the_way(kit: &Path) -> Result<Option<String>> {
     }
     println!("   a cluster is up, or one was not taken down ({GROUPS_OF_PODS}): it is removed");
     output(Command::new(kit.join("cluster.sh")).arg("down"))?;
-    // Of one whose folder is gone. A group with processes stays.
-    let remove = "find /sys/fs/cgroup/*/kubepods -depth -type d -exec rmdir {} + 2>/dev/null || true";
-    output(Command::new("sh").args(["-c", remove]))?;
+    if is_there() {
+        output(Command::new("sh").args(["-c", REMOVE_GROUPS]))?;
+    }
     Ok(is_there().then(|| format!("{GROUPS_OF_PODS} has processes of another kubelet")))
 }
 
