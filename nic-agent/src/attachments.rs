@@ -235,7 +235,14 @@ mod tests {
     const HOST: Incarnation = Incarnation(1);
 
     fn region(id: u64) -> RegionClaim {
-        let spec = RegionSpec { id: RegionId(id), size: RegionSize::ONE_PAGE, heartbeat: true, address: 0, rkey: 0 };
+        let spec = RegionSpec {
+            id: RegionId(id),
+            size: RegionSize::ONE_PAGE,
+            heartbeat: true,
+            address: 0,
+            rkey: 0,
+            sample_times: false,
+        };
         RegionClaim { spec, owner: Owner::Agent, bytes: 4096 }
     }
 

@@ -230,7 +230,7 @@ impl LmapRuntime {
         if tick.due.row.is_some() {
             return self.row(tick, usable, check.changed, shared);
         }
-        let began = self.between(tick, usable, check.changed, shared);
+        let began = self.between(tick, usable, check, shared);
         let silent = self.regions.are_silent();
         let state = if silent { State::Silent } else { self.state() };
         let episode = self.alarm.step(silent || self.in_episode, false);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use transport::{FetchStatus, RegionBuffer, RegionError, Runs};
-use wire::control::LmapSpec;
+use wire::control::{LmapSpec, RegionSpec};
 use wire::id::{Generation, RegionId, ReplicaId};
 use wire::layout::Header;
 use wire::time::Nanos;
@@ -91,8 +91,11 @@ pub(crate) struct Regions {
 /// The outcome of checking all regions after a fetch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CheckOutcome {
-    /// At least one region has new values.
+    /// At least one region could be read.
     pub(crate) fresh: bool,
+    /// At least one of these may have other values than at the fetch before: its replica writes it at any time, or its
+    /// sampler has written it since.
+    pub(crate) news: bool,
     /// A replica fell silent, or recovered.
     pub(crate) changed: bool,
 }
@@ -192,16 +195,22 @@ impl Regions {
     /// region fails for the first time.
     pub(crate) fn check(&mut self, now: Nanos, batch: bool, alone: bool, outbox: &mut Outbox) -> CheckOutcome {
         self.heartbeats.fill(None);
+        let mut outcome = CheckOutcome::default();
         for ((region, buffer), observation) in self.all.iter_mut().zip(&self.buffers).zip(&mut self.observations) {
+            let before = region.heartbeat;
             let (state, alive) = region.check(buffer, batch, alone, &mut self.discarded, outbox);
             *observation = state;
+            outcome.news |= match state {
+                Observation::Fresh => true,
+                Observation::Sampled(_) | Observation::Timed(_) => before != region.heartbeat,
+                Observation::Unread | Observation::Discarded | Observation::Silent => false,
+            };
             let counts = batch && region.shows_liveness(buffer);
             if let Some(heartbeat) = self.heartbeats.get_mut(region.replica).filter(|_| counts) {
                 *heartbeat = Some(heartbeat.unwrap_or(false) | alive);
             }
         }
         self.without_heartbeat();
-        let mut outcome = CheckOutcome::default();
         for (replica, alive) in self.replicas.iter_mut().zip(&self.heartbeats) {
             let change = alive.map_or(Change::None, |alive| replica.liveness.observe(now, alive, self.limit));
             outcome.changed |= change != Change::None;
@@ -211,7 +220,7 @@ impl Regions {
             if silent && region.claim.spec.heartbeat {
                 *observation = Observation::Silent;
             }
-            outcome.fresh |= matches!(observation, Observation::Fresh | Observation::Sampled(_));
+            outcome.fresh |= observation.is_read();
         }
         outcome
     }
@@ -222,11 +231,8 @@ impl Regions {
             let of = |region: &&Region| region.replica == replica;
             if !self.all.iter().filter(of).any(|region| region.claim.spec.heartbeat) {
                 let observations = self.all.iter().zip(&self.observations);
-                *alive = Some(
-                    observations
-                        .filter(|(region, _)| of(region))
-                        .any(|(_, observation)| matches!(observation, Observation::Fresh | Observation::Sampled(_))),
-                );
+                *alive =
+                    Some(observations.filter(|(region, _)| of(region)).any(|(_, observation)| observation.is_read()));
             }
         }
     }
@@ -252,9 +258,10 @@ impl Regions {
         self.replicas.iter().any(|replica| replica.liveness.is_overdue())
     }
 
-    /// Whether a replica writes a region itself. Those that the host agent samples change no faster than rows are due.
-    pub(crate) fn has_own_writes(&self) -> bool {
-        self.all.iter().any(|region| region.claim.spec.heartbeat)
+    /// Whether fetches between rows may show something: a replica writes a region itself, or a sampler says when it has
+    /// written. Others change no faster than rows are due.
+    pub(crate) fn may_change_between_rows(&self) -> bool {
+        self.all.iter().any(|region| region.claim.spec.heartbeat || region.claim.spec.sample_times)
     }
 
     /// Whether there are replicas, and all of them are silent.
@@ -302,8 +309,13 @@ impl Region {
             discarded.generation += 1;
             return (Observation::Discarded, alive);
         }
-        // In a region without the replica's own heartbeat, the host agent counts its writes in the heartbeat word.
-        let is_sampled = !self.claim.spec.heartbeat && self.beats;
-        (if is_sampled { Observation::Sampled(header.heartbeat) } else { Observation::Fresh }, alive)
+        // In a region without the replica's own heartbeat, its sampler tells by the heartbeat word when it wrote, or counts.
+        let RegionSpec { heartbeat, sample_times, .. } = self.claim.spec;
+        let observation = match (heartbeat, sample_times) {
+            (false, true) => Observation::Timed(header.heartbeat),
+            (false, false) if self.beats => Observation::Sampled(header.heartbeat),
+            _ => Observation::Fresh,
+        };
+        (observation, alive)
     }
 }

@@ -18,19 +18,6 @@ use wire::time::{Interval, Nanos};
 use crate::columns::Columns;
 use crate::observation::{Observation, ObservationTime};
 
-/// Most fetches per interval.
-const MAX_PARTS: u32 = 10;
-
-/// How often an LMAP may be fetched in one `interval` if no two fetches may be closer than `fastest`: the largest
-/// number of equal parts, at most 10; `None` if that is only one.
-#[must_use]
-pub(crate) fn parts(interval: Interval, fastest: Interval) -> Option<NonZeroU32> {
-    let (whole, least) = (interval.nanos().get(), fastest.nanos());
-    let most = (whole / least).min(u64::from(MAX_PARTS)) as u32;
-    let divides = |parts: &u32| whole.is_multiple_of(u64::from(*parts));
-    (2..=most).rev().find(divides).and_then(NonZeroU32::new)
-}
-
 /// A row between two others.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct SlidingRow<'a> {
@@ -61,8 +48,7 @@ impl SlidingRows {
 
     /// Time between two fetches.
     pub(crate) fn fetch_interval(&self) -> Interval {
-        let length = Nanos(self.interval.nanos().get() / u64::from(self.parts.get()));
-        Interval::new(length).unwrap_or(self.interval)
+        self.interval.part(self.parts)
     }
 
     /// Fetches per interval.
@@ -100,10 +86,14 @@ impl SlidingRows {
         let Self { interval, parts, .. } = *self;
         let place = self.place(now).checked_sub(1)?;
         let columns = self.columns.get_mut(place)?;
-        let partial = ObservationTime { at: now, interval, parts: parts.get() };
+        let row = ObservationTime::of_row(now, interval);
+        let partial = ObservationTime { parts: parts.get(), ..row };
         let (part, time) = match columns {
-            Some(_) => (1.0, ObservationTime::of_row(now, interval)),
-            None => (partial.intervals_since(last_row)?, partial),
+            Some(_) => (1.0, row),
+            None => {
+                let covers = partial.intervals_since(last_row)?;
+                (covers, ObservationTime { covers, ..partial })
+            }
         };
         if part > 1.0 {
             return None;

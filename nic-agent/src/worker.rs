@@ -172,6 +172,7 @@ impl Worker {
             takes_streams: true,
             stream_interfaces: self.settings.stream_interfaces,
             warnings: self.settings.warnings.clone(),
+            reads_sample_times: true,
         }
     }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, SealFlags, fallocate, fchmod, fcntl_add_seals, memfd_create};
 use wire::id::Generation;
-use wire::layout::{HeaderWord, MAGIC, PAGE_BYTES, RegionSize, SLOT_BYTES, Slot, VERSION};
+use wire::layout::{HeaderWord, MAGIC, PAGE_BYTES, RegionSize, SLOT_BYTES, Slot, VERSION, sample_word};
+use wire::time::Nanos;
 
 use crate::mapping::{Mapping, Rights};
 use crate::slots::SlotRun;
@@ -92,7 +93,14 @@ impl OwnedRegion {
         self.header(HeaderWord::Heartbeat).fetch_add(1, Relaxed);
     }
 
-    /// The heartbeat counter.
+    /// All values were sampled at `time`, which the heartbeat word tells readers in place of a count: whoever calls this
+    /// calls no [`Self::beat`]. For one writer at a time.
+    pub fn sampled(&self, time: Nanos) {
+        let word = self.header(HeaderWord::Heartbeat);
+        word.store(sample_word(time, word.load(Relaxed)), Relaxed);
+    }
+
+    /// The heartbeat counter, or the time of the last sample in microseconds.
     #[must_use]
     pub fn heartbeat(&self) -> u64 {
         self.header(HeaderWord::Heartbeat).load(Relaxed)
@@ -165,6 +173,18 @@ mod tests {
         region.set_generation(Generation(7));
 
         assert_eq!(header(&region), Header { generation: Generation(7), heartbeat: 2 });
+    }
+
+    #[test]
+    fn the_time_of_a_sample_shows_in_the_header_and_is_another_one_each_time() {
+        let region = region();
+
+        let words = [7, 7, 30].map(|millis| {
+            region.sampled(Nanos::from_millis(millis));
+            header(&region).heartbeat
+        });
+
+        assert_eq!(words, [7_000, 7_001, 30_000]);
     }
 
     #[test]

@@ -6,7 +6,8 @@
 //!
 //! ```text
 //! byte   0   magic "uVIEWmr1"        8   layout version (u64)
-//!       16   generation (u64)       24   heartbeat (u64, counts up while the service lives)
+//!       16   generation (u64)       24   heartbeat (u64, counts up while the service lives,
+//!                                                or the time of the last sample)
 //!       32   reserved, zero         64   slot 0, slot 1, …
 //! ```
 //!
@@ -15,6 +16,7 @@
 //! itself.
 
 use crate::id::Generation;
+use crate::time::Nanos;
 
 /// Bytes of a page; a region is a whole number of them.
 pub const PAGE_BYTES: usize = 4096;
@@ -39,8 +41,22 @@ pub enum HeaderWord {
     Version = 1,
     /// Raised by the service before and after it changes the meaning of slots.
     Generation = 2,
-    /// Counts up while the service lives.
+    /// Counts up while the service lives. Where control messages say so, it is a [time](sample_word) instead.
     Heartbeat = 3,
+}
+
+/// The heartbeat word of values that were sampled at `time` of the sampler's clock: microseconds. It follows the word
+/// `before`, from which it differs, whatever the clock says: a reader sees that there are new values.
+#[must_use]
+pub const fn sample_word(time: Nanos, before: u64) -> u64 {
+    let micros = time.0 / 1_000;
+    if micros > before { micros } else { before.wrapping_add(1) }
+}
+
+/// The time at which the values of a region with this heartbeat word were sampled, by [`sample_word`]; saturates.
+#[must_use]
+pub const fn sampled_at(word: u64) -> Nanos {
+    Nanos::from_micros(word)
 }
 
 /// Index of a slot: slot 0 is the first word after the header.
@@ -132,7 +148,7 @@ impl RegionSize {
 pub struct Header {
     /// Number of layout changes, counted by the service.
     pub generation: Generation,
-    /// Counts up while the service lives.
+    /// Counts up while the service lives, or is the time of the last sample.
     pub heartbeat: u64,
 }
 
@@ -195,6 +211,17 @@ mod tests {
         assert!(!size.holds(Slot(503), 2));
         assert!(!size.holds(Slot(u32::MAX), 2));
         assert_eq!(Slot(503).offset() + SLOT_BYTES, size.bytes());
+    }
+
+    #[test]
+    fn the_word_of_a_sample_is_its_time_and_another_one_each_time() {
+        let millis = Nanos::from_millis;
+
+        assert_eq!(sample_word(millis(250), 0), 250_000);
+        assert_eq!(sampled_at(sample_word(millis(250), 0)), millis(250));
+        // Two samples within a microsecond, and a clock that stands still.
+        assert_eq!((sample_word(millis(250), 250_000), sample_word(Nanos::ZERO, 0)), (250_001, 1));
+        assert_eq!((sample_word(Nanos::ZERO, u64::MAX), sampled_at(u64::MAX)), (0, Nanos::NEVER));
     }
 
     #[test]

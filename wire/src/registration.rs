@@ -54,13 +54,16 @@ pub struct Hello {
     pub process_metrics: bool,
     /// All values, and the heartbeat words, change together at this interval; `None`: at any time.
     pub changes_every: Option<Interval>,
+    /// The shortest interval at which they may change while something seems wrong: then heartbeat words are
+    /// [times of samples](crate::layout::sample_word). `None`: at `changes_every` only, and heartbeat words are counts.
+    pub fastest: Option<Interval>,
 }
 
 impl Hello {
     /// A service with metrics of its own process that change at any time.
     #[must_use]
     pub const fn new(service: ServiceName, instance: InstanceName, labels: Labels) -> Self {
-        Self { service, instance, labels, process_metrics: true, changes_every: None }
+        Self { service, instance, labels, process_metrics: true, changes_every: None, fastest: None }
     }
 
     /// The process that its metrics are of, where that is another one than the sender.
@@ -298,6 +301,7 @@ impl ServiceMessage {
                     process_metrics: !hello.without_process_metrics,
                     // 0, and what no LMAP could wait for.
                     changes_every: Interval::new(Nanos::from_millis(hello.changes_every_ms.into())).ok(),
+                    fastest: Interval::new(Nanos::from_millis(hello.fastest_ms.into())).ok(),
                 })
             }
             proto::service_message::Message::AddRegion(added) if added.contents() == proto::Contents::SpanRing => {
@@ -343,6 +347,7 @@ impl From<&ServiceMessage> for proto::ServiceMessage {
                 labels: label_messages(&hello.labels),
                 without_process_metrics: !hello.process_metrics,
                 changes_every_ms: hello.changes_every.map_or(0, |period| period.length().as_millis() as u32),
+                fastest_ms: hello.fastest.map_or(0, |period| period.length().as_millis() as u32),
             }),
             ServiceMessage::AddRegion { region, size, layout_version } => {
                 proto::service_message::Message::AddRegion(proto::AddRegion {
@@ -419,11 +424,13 @@ mod tests {
             labels: Labels::new([("version", "1.2")]).unwrap(),
             process_metrics: true,
             changes_every: None,
+            fastest: None,
         };
         let changes_every = Some(Interval::new(Nanos::from_secs(1)).unwrap());
+        let fastest = Some(Interval::new(Nanos::from_millis(100)).unwrap());
         let messages = [
             ServiceMessage::Hello(hello.clone()),
-            ServiceMessage::Hello(Hello { process_metrics: false, changes_every, ..hello }),
+            ServiceMessage::Hello(Hello { process_metrics: false, changes_every, fastest, ..hello }),
             ServiceMessage::AddRegion { region: 0, size: RegionSize::ONE_PAGE, layout_version: 1 },
             ServiceMessage::AddSpanRing { size: RegionSize::ONE_PAGE, layout_version: 1, first_ticket: 7 },
             ServiceMessage::AddSeries(vec![
@@ -491,7 +498,7 @@ mod tests {
         let expected = Hello::new(name, InstanceName::new("b").unwrap(), Labels::default());
         assert_eq!(decode(hello.clone()), Ok(ServiceMessage::Hello(expected.clone())));
         // Longer than any LMAP's interval.
-        let slow = proto::Hello { changes_every_ms: u32::MAX, ..hello };
+        let slow = proto::Hello { changes_every_ms: u32::MAX, fastest_ms: u32::MAX, ..hello };
         assert_eq!(decode(slow), Ok(ServiceMessage::Hello(expected)));
     }
 

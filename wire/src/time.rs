@@ -2,7 +2,7 @@
 //! monotonic clock; times of events are [`UnixNanos`], as the clocks of other machines showed them.
 
 use core::fmt;
-use core::num::NonZeroU64;
+use core::num::{NonZeroU32, NonZeroU64};
 
 /// A duration, or a time since a clock's start, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -160,6 +160,8 @@ impl Interval {
     };
     /// The longest: 1 hour.
     pub const LONGEST: Nanos = Nanos::from_secs(3600);
+    /// Most fetches in one interval.
+    pub const MAX_PARTS: u32 = 10;
 
     /// An interval of `length`.
     ///
@@ -181,6 +183,23 @@ impl Interval {
     #[must_use]
     pub const fn nanos(self) -> NonZeroU64 {
         self.0
+    }
+
+    /// How often an LMAP may be fetched in one such interval if no two fetches may be closer than `fastest`: the largest
+    /// number of equal parts, at most 10; `None` if that is only one.
+    #[must_use]
+    pub fn parts(self, fastest: Self) -> Option<NonZeroU32> {
+        let (whole, least) = (self.0.get(), fastest.0);
+        let most = (whole / least).min(u64::from(Self::MAX_PARTS)) as u32;
+        let divides = |parts: &u32| whole.is_multiple_of(u64::from(*parts));
+        (2..=most).rev().find(divides).and_then(NonZeroU32::new)
+    }
+
+    /// One of so many equal `parts` of it, rounded down to nanoseconds; itself if that would be less than
+    /// [`SHORTEST`](Self::SHORTEST).
+    #[must_use]
+    pub fn part(self, parts: NonZeroU32) -> Self {
+        Self::new(Nanos(self.0.get() / u64::from(parts.get()))).unwrap_or(self)
     }
 }
 
@@ -214,5 +233,19 @@ mod tests {
         let error = Interval::new(Nanos(999_999)).unwrap_err();
         assert_eq!(error.to_string(), "a local scraping interval of 999.999µs is outside 1 ms to 1 h");
         assert!(Interval::new(Nanos::from_secs(3601)).is_err());
+    }
+
+    #[test]
+    fn an_interval_is_divided_into_as_many_equal_parts_as_are_allowed() {
+        let millis = |millis| Interval::new(Nanos::from_millis(millis)).unwrap();
+        let of = |interval, fastest| millis(interval).parts(millis(fastest)).map(NonZeroU32::get);
+
+        assert_eq!(of(1000, 100), Some(10));
+        assert_eq!(of(1000, 1), Some(10), "no more than ten");
+        assert_eq!(of(1000, 120), Some(8));
+        assert_eq!(of(1000, 333), Some(2), "a third of a second is no whole number of nanoseconds");
+        assert_eq!((of(1000, 501), of(100, 100), of(10, 100)), (None, None, None));
+        assert_eq!(millis(1000).part(NonZeroU32::new(8).unwrap()), millis(125));
+        assert_eq!(millis(1).part(NonZeroU32::new(2).unwrap()), millis(1), "less is no interval");
     }
 }

@@ -129,7 +129,7 @@ impl Service {
             metrics.push(MetricSpec { id, series, aggregation, every: NonZeroU32::MIN });
             places.push(MetricPlace { metric: id, region, first: Slot(slot) });
         }
-        let regions = vec![RegionSpec { id: region, size, heartbeat: true, address: 0, rkey: 0 }];
+        let regions = vec![RegionSpec { id: region, size, heartbeat: true, address: 0, rkey: 0, sample_times: false }];
         let instance = InstanceName::new("shop-1")?;
         let spec = LmapSpec {
             id: LmapId(1),

@@ -12,7 +12,7 @@ use wire::time::Nanos;
 use super::series_place::SeriesPlace;
 use crate::aggregation::Method;
 use crate::histogram::{self, Buckets, Growth};
-use crate::observation::{Observation, ObservationTime, SeriesLocation, is_due};
+use crate::observation::{Observation, ObservationTime, SeriesLocation, ValueTime, is_due};
 use crate::outlier::{Combination, Deviation, ReplicaValues, usual_after};
 
 /// Number of statistics: count, mean and 99th percentile.
@@ -28,7 +28,7 @@ struct Reading {
     word: usize,
     buckets: Buckets,
     seen: Nanos,
-    /// Writes of its region at the last observation, if the region is sampled.
+    /// Heartbeat word of its region at the last observation, if the region is sampled.
     written: Option<u64>,
     last: [f64; STATISTICS],
     /// What `last` usually is; NaN while that is unknown.
@@ -248,10 +248,13 @@ impl Reading {
         let first = self.word;
         let new = match observation {
             Observation::Fresh => true,
-            Observation::Sampled(written) => self.written.replace(written) != Some(written),
+            Observation::Sampled(written) | Observation::Timed(written) => {
+                self.written.replace(written) != Some(written)
+            }
             Observation::Unread | Observation::Discarded | Observation::Silent => false,
         };
         let slots = words.get(first..first + scale.slots() as usize).filter(|_| new);
+        let time = ValueTime::of(observation, time);
         if let Some(values) = slots.and_then(|slots| self.values(slots, scale, parts, time, growth)) {
             (self.last, self.age) = (values, Some(0));
             return true;
@@ -273,10 +276,10 @@ impl Reading {
         slots: &[u64],
         scale: Scale,
         parts: NonZeroU64,
-        time: ObservationTime,
+        time: ValueTime,
         growth: &mut Growth,
     ) -> Option<[f64; STATISTICS]> {
-        let before = core::mem::replace(&mut self.seen, time.at);
+        let before = core::mem::replace(&mut self.seen, time.at());
         if !self.buckets.step(slots, growth) {
             return None;
         }

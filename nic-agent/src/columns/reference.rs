@@ -195,7 +195,9 @@ impl Reading {
     ) -> bool {
         let new = match observation {
             Observation::Fresh => true,
-            Observation::Sampled(written) => self.written.replace(written) != Some(written),
+            Observation::Sampled(written) | Observation::Timed(written) => {
+                self.written.replace(written) != Some(written)
+            }
             Observation::Unread | Observation::Discarded | Observation::Silent => false,
         };
         let slots = &words[self.location.first.word()..][..kind.slots() as usize];
@@ -205,7 +207,7 @@ impl Reading {
             return true;
         }
         match observation {
-            Observation::Fresh | Observation::Sampled(_) | Observation::Unread => {}
+            Observation::Fresh | Observation::Sampled(_) | Observation::Timed(_) | Observation::Unread => {}
             Observation::Discarded => self.forget(),
             Observation::Silent => {
                 self.forget();

@@ -18,7 +18,7 @@ use wire::metric::TickDivider;
 use wire::time::Nanos;
 
 use super::kernels;
-use crate::observation::{Observation, ObservationTime, SeriesLocation, is_due};
+use crate::observation::{Observation, ObservationTime, SeriesLocation, ValueTime, is_due};
 
 /// The age of a series that was never read, or whose value was discarded.
 const NEVER: u32 = u32::MAX;
@@ -36,7 +36,7 @@ pub(super) enum SlotKind {
 pub(super) struct SeriesState {
     /// Time and value of a counter at its last observation.
     seen: Option<(Nanos, u64)>,
-    /// Writes of its region at the last observation, if the region is sampled.
+    /// Heartbeat word of its region at the last observation, if the region is sampled.
     written: Option<u64>,
     last: f64,
     /// Observations since `last` was read, or [`NEVER`].
@@ -214,17 +214,19 @@ impl Scalars {
             let words = buffers.get(run.region).map_or(&[][..], |buffer| &buffer.words);
             let new = match observation {
                 Observation::Fresh => true,
-                Observation::Sampled(written) => run.written.replace(written) != Some(written),
+                Observation::Sampled(written) | Observation::Timed(written) => {
+                    run.written.replace(written) != Some(written)
+                }
                 Observation::Unread | Observation::Discarded | Observation::Silent => false,
             };
-            let stretches = &stretches[run.stretches.clone()];
+            let (stretches, time) = (&stretches[run.stretches.clone()], ValueTime::of(observation, time));
             if !(new && run.words <= words.len()) {
                 run.pass(observation, stretches, states, cells);
             } else if !run.is_usual(words, stretches, states, time) {
                 run.observe_each(words, stretches, states, cells, time);
             } else {
                 run.observe(words, stretches, states, cells);
-                run.seen = Some(time.at);
+                run.seen = Some(time.at());
             }
             all_new &= run.exact;
         }
@@ -322,7 +324,7 @@ impl Scalars {
 
 impl Run {
     /// Whether the run can be read by the fast path: every slot has a usual value.
-    fn is_usual(&self, words: &[u64], stretches: &[Stretch], states: &SeriesStates, time: ObservationTime) -> bool {
+    fn is_usual(&self, words: &[u64], stretches: &[Stretch], states: &SeriesStates, time: ValueTime) -> bool {
         let mut each = stretches.iter().map(|stretch| (stretch.words(words), stretch.series()));
         self.exact
             && match self.kind {
@@ -331,8 +333,8 @@ impl Run {
                     let in_time = self.seen.is_some_and(|then| time.intervals_since(then) == Some(1.0));
                     in_time && kernels::is_usual(each.map(growth).fold(0, core::ops::BitOr::bitor))
                 }
-                SlotKind::UpDownCounter => true,
-                SlotKind::Gauge => each.all(|(words, _)| kernels::are_finite(words)),
+                SlotKind::UpDownCounter => time.tells_moves(self.seen),
+                SlotKind::Gauge => time.tells_moves(self.seen) && each.all(|(words, _)| kernels::are_finite(words)),
             }
     }
 
@@ -356,17 +358,17 @@ impl Run {
         stretches: &[Stretch],
         states: &mut SeriesStates,
         cells: &mut [f64],
-        time: ObservationTime,
+        time: ValueTime,
     ) {
         self.hold(stretches, states, cells);
-        let then = self.seen.replace(time.at);
-        let intervals = then.and_then(|then| time.intervals_since(then));
+        let then = self.seen.replace(time.at());
+        let (intervals, moves) = (then.and_then(|then| time.intervals_since(then)), time.tells_moves(then));
         let mut exact = true;
         for stretch in stretches {
             for ((&word, series), cell) in stretch.words(words).iter().zip(stretch.series()).zip(stretch.cells()) {
                 let value = match self.kind {
-                    SlotKind::Gauge => Some(f64::from_bits(word)).filter(|value| value.is_finite()),
-                    SlotKind::UpDownCounter => Some(word.cast_signed() as f64),
+                    SlotKind::Gauge => Some(f64::from_bits(word)).filter(|value| moves && value.is_finite()),
+                    SlotKind::UpDownCounter => Some(word.cast_signed() as f64).filter(|_| moves),
                     SlotKind::Counter => {
                         let before = core::mem::replace(&mut states.before[series], word);
                         let added = word.checked_sub(before);

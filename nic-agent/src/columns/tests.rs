@@ -28,8 +28,14 @@ fn metric(id: u32, kind: Kind, aggregation: Aggregation, every: u32) -> MetricSp
 }
 
 fn replica(id: u32, regions: &[u64], places: Vec<wire::control::MetricPlace>) -> ReplicaSpec {
-    let region =
-        |id: &u64| RegionSpec { id: RegionId(*id), size: RegionSize::ONE_PAGE, heartbeat: true, address: 0, rkey: 0 };
+    let region = |id: &u64| RegionSpec {
+        id: RegionId(*id),
+        size: RegionSize::ONE_PAGE,
+        heartbeat: true,
+        address: 0,
+        rkey: 0,
+        sample_times: false,
+    };
     let instance = InstanceName::new(&format!("cart-{id}")).unwrap();
     ReplicaSpec {
         id: ReplicaId(id),

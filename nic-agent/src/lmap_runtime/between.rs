@@ -15,7 +15,8 @@ use wire::time::{Interval, Nanos};
 
 use super::{LmapRuntime, SharedState, Tick};
 use crate::pace::{ExtraReads, Signs};
-use crate::sliding_rows::{self, SlidingRows};
+use crate::regions::CheckOutcome;
+use crate::sliding_rows::SlidingRows;
 
 /// Partial rows in succession that begin an alarm.
 const BEGIN_LOOKS: u32 = 2;
@@ -90,9 +91,8 @@ impl LmapRuntime {
     /// How much it would add to the worker's READs if it were fetched faster; `None` if it should not be.
     pub(crate) fn wanted_extra(&self) -> Option<(NonZeroU32, ExtraReads)> {
         let fastest = self.fastest.filter(|_| self.pace.is_fast() && self.successor.is_none())?;
-        // What the host agent samples changes no faster than a row is due.
-        let is_worth = self.regions.has_own_writes();
-        let parts = sliding_rows::parts(self.interval, fastest).filter(|_| is_worth)?;
+        let is_worth = self.regions.may_change_between_rows();
+        let parts = self.interval.parts(fastest).filter(|_| is_worth)?;
         let fetches = f64::from(parts.get() - 1) / self.interval.length().as_secs_f64();
         let bytes = SlidingRows::memory_bytes(&self.columns, parts);
         Some((parts, ExtraReads { lmaps: 1, per_s: fetches * self.regions.buffers.len() as f64, bytes }))
@@ -131,8 +131,14 @@ impl LmapRuntime {
         }
     }
 
-    /// A fetch between two rows. `usable`: there are new values; `changed`: a replica fell silent or recovered.
-    pub(super) fn between(&mut self, tick: Tick, usable: bool, changed: bool, shared: &mut SharedState) -> Option<f64> {
+    /// A fetch between two rows. `usable`: there are values, and not all replicas are silent.
+    pub(super) fn between(
+        &mut self,
+        tick: Tick,
+        usable: bool,
+        CheckOutcome { changed, news, .. }: CheckOutcome,
+        shared: &mut SharedState,
+    ) -> Option<f64> {
         let observations = self.regions.observations();
         self.columns.pass(observations);
         let forgets = observations.iter().any(|observation| observation.forgets());
@@ -143,6 +149,10 @@ impl LmapRuntime {
         }
         let detectors = self.detectors.as_mut()?;
         let row = fast.rows.read(&self.columns, self.last_row?, &self.regions.buffers, observations, tick.at)?;
+        if !news {
+            // Nobody has looked: that is no sign that all is well.
+            return None;
+        }
         let between = BetweenRow { values: row.values, before: row.before, part: row.part };
         let look = detectors.look(between, &mut fast.buffer)?;
         let finding = match (self.in_episode, row.part < 1.0) {

@@ -8,7 +8,14 @@ use wire::layout::RegionSize;
 const PAGE: u64 = 4096;
 
 fn spec(id: u64, address: u64) -> RegionClaim {
-    let spec = RegionSpec { id: RegionId(id), size: RegionSize::ONE_PAGE, heartbeat: true, address, rkey: 1 };
+    let spec = RegionSpec {
+        id: RegionId(id),
+        size: RegionSize::ONE_PAGE,
+        heartbeat: true,
+        address,
+        rkey: 1,
+        sample_times: false,
+    };
     RegionClaim { spec, owner: Owner::Agent, bytes: PAGE }
 }
 

@@ -56,6 +56,7 @@ fn spec(replicas: u64) -> LmapSpec {
             heartbeat: true,
             address: 0,
             rkey: 0,
+            sample_times: false,
         }],
         places: (1..=5)
             .map(|metric| MetricPlace { metric: MetricId(metric), region: RegionId(id), first: Slot(metric - 1) })
@@ -150,18 +151,6 @@ fn bits(values: &[f64]) -> Vec<u64> {
 }
 
 #[test]
-fn an_interval_is_divided_into_as_many_equal_parts_as_are_allowed() {
-    let millis = |millis| Interval::new(Nanos::from_millis(millis)).unwrap();
-    let of = |interval, fastest| parts(millis(interval), millis(fastest)).map(NonZeroU32::get);
-
-    assert_eq!(of(1000, 100), Some(10));
-    assert_eq!(of(1000, 1), Some(10), "no more than ten");
-    assert_eq!(of(1000, 120), Some(8));
-    assert_eq!(of(1000, 333), Some(2), "a third of a second is no whole number of nanoseconds");
-    assert_eq!((of(1000, 501), of(100, 100), of(10, 100)), (None, None, None));
-}
-
-#[test]
 fn counters_of_a_sliding_row_are_the_sum_of_its_parts() {
     let (spec, mut world) = (spec(1), World::new(1));
     let mut rows = columns(&spec);
@@ -208,6 +197,55 @@ fn a_late_row_before_it_makes_a_partial_row_longer_and_none_is_longer_than_an_in
     assert_eq!(part(now.0 - 2 * FETCH.0), Some(0.4));
     assert_eq!(part(now.0 - FETCH.0), Some(0.2), "the row was late");
     assert_eq!(part(now.0 - 7 * FETCH.0), None, "a row was missed");
+}
+
+/// The counter, and whether the gauge is there, of each row between two others while a sampler writes 100 at the third
+/// of five fetches: with its part. `observed` is what is seen of the sampler's last write, from its number and its time.
+fn with_a_sampler(observed: impl Fn(u64, Nanos) -> Observation) -> Vec<(u64, f64, f64, bool)> {
+    let (spec, mut world) = (spec(1), World::new(1));
+    let mut rows = columns(&spec);
+    let mut sliding = SlidingRows::new(interval(), NonZeroU32::new(PARTS).unwrap());
+    let (mut writes, mut written, mut last_row, mut found) = (0, Nanos::ZERO, Nanos::ZERO, Vec::new());
+    for fetch in 0..25_u64 {
+        let now = Nanos(FETCH.0 * fetch);
+        if fetch % u64::from(PARTS) == 3 {
+            world.slots[0][0] += 100;
+            world.slots[0][2] = 7.0_f64.to_bits();
+            (writes, written) = (writes + 1, now);
+        }
+        let observations = [observed(writes, written)];
+        if !sliding.is_between(now) {
+            let row = rows.read(&world.buffers(), &observations, ObservationTime::of_row(now, interval()));
+            assert!(fetch < 10 || row[0] == 100.0, "{row:?}");
+            last_row = now;
+        } else if fetch > 10 {
+            let row = sliding.read(&rows, last_row, &world.buffers(), &observations, now).unwrap();
+            found.push((fetch, row.part, row.values[0], row.values[2].is_finite()));
+        }
+    }
+    found
+}
+
+#[test]
+fn what_a_sampler_writes_that_does_not_say_when_is_missing_in_partial_rows_and_whole_in_all_others() {
+    for (fetch, part, counter, has_gauge) in with_a_sampler(|writes, _| Observation::Sampled(writes)) {
+        let is_whole = part == 1.0;
+        assert_eq!((is_whole, has_gauge), (fetch > 15, is_whole), "fetch {fetch}");
+        assert!(if is_whole { counter == 100.0 } else { counter.is_nan() }, "fetch {fetch}: {counter}");
+    }
+}
+
+#[test]
+fn what_a_sampler_writes_that_says_when_is_per_interval_of_its_time_and_old_levels_are_missing() {
+    let found = with_a_sampler(|_, written| Observation::Timed(written.0 / 1_000));
+
+    assert!(found.iter().all(|(_, _, counter, _)| counter.is_nan() || *counter == 100.0), "{found:?}");
+    let told: Vec<_> =
+        found.iter().filter(|(_, _, counter, _)| counter.is_finite()).map(|(fetch, ..)| *fetch).collect();
+    assert_eq!(told, [13, 14, 16, 17, 18, 19, 21, 22, 23, 24]);
+    // The sample before is of fetch 8: for three parts of five that is two too many, for four it is one.
+    let levels: Vec<_> = found.iter().filter(|(.., has_gauge)| *has_gauge).map(|(fetch, ..)| *fetch).collect();
+    assert_eq!(levels, [14, 16, 17, 18, 19, 21, 22, 23, 24]);
 }
 
 proptest! {

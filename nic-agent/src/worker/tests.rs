@@ -7,6 +7,7 @@ mod models;
 mod pace;
 mod reading;
 mod replicas;
+mod sampled;
 mod streams;
 mod warm;
 
@@ -277,7 +278,14 @@ fn replica(id: u32, metrics: &[MetricSpec]) -> ReplicaSpec {
         id: ReplicaId(id),
         instance: InstanceName::new(&format!("cart-{id}")).unwrap(),
         owner: Owner::User(1000),
-        regions: vec![RegionSpec { id: region, size: RegionSize::ONE_PAGE, heartbeat: true, address: 0, rkey: 0 }],
+        regions: vec![RegionSpec {
+            id: region,
+            size: RegionSize::ONE_PAGE,
+            heartbeat: true,
+            address: 0,
+            rkey: 0,
+            sample_times: false,
+        }],
         places: metrics.iter().map(place).collect(),
     }
 }

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use wire::id::{Generation, RegionId};
-use wire::layout::{HeaderWord, MAGIC, RegionSize, Slot, VERSION};
+use wire::layout::{HeaderWord, MAGIC, RegionSize, Slot, VERSION, sample_word};
+use wire::time::Nanos;
 
 use crate::fetch::{Access, AttachError, BatchError, FetchStatus, RegionBuffer, RegionError, RegionReader};
 
@@ -54,6 +55,12 @@ impl Region {
     /// Raises the heartbeat by one.
     pub fn beat(&self) {
         self.header(HeaderWord::Heartbeat).fetch_add(1, Relaxed);
+    }
+
+    /// Its values were sampled at `time`, which the heartbeat word tells in place of a count.
+    pub fn sampled(&self, time: Nanos) {
+        let word = self.header(HeaderWord::Heartbeat);
+        word.store(sample_word(time, word.load(Relaxed)), Relaxed);
     }
 
     /// Sets the generation, which says that the layout of slots has changed.

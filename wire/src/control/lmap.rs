@@ -41,6 +41,8 @@ pub struct RegionSpec {
     pub address: u64,
     /// Remote key for RDMA; 0 without RDMA.
     pub rkey: u32,
+    /// Whether its heartbeat word is the [time of a sample](crate::layout::sample_word), and no count.
+    pub sample_times: bool,
 }
 
 /// Where a metric is in a replica's regions.
@@ -245,6 +247,7 @@ impl ReplicaSpec {
             heartbeat: region.heartbeat,
             address: region.address,
             rkey: region.rkey,
+            sample_times: region.sample_times,
         };
         let place = |place: &MetricPlace| proto::MetricPlace {
             metric: place.metric.0,
@@ -269,6 +272,7 @@ fn region(message: &proto::Region) -> Result<RegionSpec, RegionSizeError> {
         heartbeat: message.heartbeat,
         address: message.address,
         rkey: message.rkey,
+        sample_times: message.sample_times,
     })
 }
 
@@ -373,7 +377,14 @@ mod tests {
             aggregation: Aggregation::default_for(kind),
             every: TickDivider::MIN,
         };
-        let region = RegionSpec { id: RegionId(5), size: RegionSize::ONE_PAGE, heartbeat: true, address: 0, rkey: 0 };
+        let region = RegionSpec {
+            id: RegionId(5),
+            size: RegionSize::ONE_PAGE,
+            heartbeat: true,
+            address: 0,
+            rkey: 0,
+            sample_times: true,
+        };
         let place = |metric, first| MetricPlace { metric: MetricId(metric), region: RegionId(5), first: Slot(first) };
         LmapSpec {
             id: LmapId(1),

@@ -66,6 +66,9 @@ pub struct WorkerHello {
     /// What its configuration leaves open, in words, for the host agent's status.
     #[prost(string, repeated, tag = "11")]
     pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// The worker understands Region.sample_times.
+    #[prost(bool, tag = "12")]
+    pub reads_sample_times: bool,
 }
 /// What the detectors of an LMAP have learnt, for the next worker that runs it: after GiveModel, every `models_every_s`
 /// of the welcome, and before Leaving.
@@ -476,6 +479,10 @@ pub struct Region {
     pub address: u64,
     #[prost(uint32, tag = "5")]
     pub rkey: u32,
+    /// Its heartbeat word is no count: it is when its values were sampled, in microseconds of the sampler's clock. An
+    /// earlier worker only looks whether it has changed.
+    #[prost(bool, tag = "6")]
+    pub sample_times: bool,
 }
 /// Where a metric of this replica is. A metric without a place is missing in this replica.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

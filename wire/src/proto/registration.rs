@@ -38,6 +38,11 @@ pub struct Hello {
     /// agent that knows this field replies with Welcome.awaits_changes.
     #[prost(uint32, tag = "6")]
     pub changes_every_ms: u32,
+    /// While something seems wrong, they may change at any interval from this one on. Then heartbeat words are no counts,
+    /// at any time: they are when values were measured, in microseconds of the service's clock. 0: they change at
+    /// changes_every_ms only.
+    #[prost(uint32, tag = "7")]
+    pub fastest_ms: u32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Label {

@@ -173,7 +173,7 @@ fn watched(number: u32, service: otlp::span_metrics::ServiceSpanMetrics<'_>, int
             places.push(MetricPlace { metric: id, region, first: Slot(place * SLOTS + which) });
         }
     }
-    let regions = vec![RegionSpec { id: region, size, heartbeat: false, address: 0, rkey: 0 }];
+    let regions = vec![RegionSpec { id: region, size, heartbeat: false, address: 0, rkey: 0, sample_times: false }];
     let instance = InstanceName::new("spans")?;
     let spec = LmapSpec {
         id: LmapId(number),
