@@ -14,6 +14,7 @@ use wire::layout::{RegionSize, Slot, VERSION};
 use wire::metric::{Declaration, Kind, Series};
 use wire::name::{Labels, MetricName, NameError, Unit};
 use wire::registration::{self, PlacedSeries, ServiceMessage, Shards};
+use wire::time::Nanos;
 
 use crate::free_slots::{FreeSlots, SlotAllocation};
 use crate::handles::{Binding, SeriesId};
@@ -308,6 +309,11 @@ impl Registry {
     /// Increments the heartbeat counter of every region.
     pub(crate) fn beat(&self) {
         self.regions.iter().for_each(|region| region.memory.beat());
+    }
+
+    /// Has the heartbeat word of every region tell that all values were measured at `time`.
+    pub(crate) fn sampled(&self, time: Nanos) {
+        self.regions.iter().for_each(|region| region.memory.sampled(time));
     }
 
     /// A connection was established: everything has to be sent on it.

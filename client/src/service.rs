@@ -21,6 +21,7 @@ pub struct Service {
     limits: Limits,
     process_metrics: bool,
     changes_every: Option<Duration>,
+    fastest: Option<Duration>,
     pub(crate) at_thread_start: Option<fn()>,
 }
 
@@ -61,6 +62,7 @@ impl Service {
             limits: Limits::default(),
             process_metrics: true,
             changes_every: None,
+            fastest: None,
             at_thread_start: None,
         }
     }
@@ -114,6 +116,16 @@ impl Service {
         self
     }
 
+    /// For values with [`changes_every`](Self::changes_every) that can also be measured as often as every `fastest`
+    /// while something seems wrong with the service, which agents know: they look at them as often then.
+    ///
+    /// Call [`Client::sampled`](crate::Client::sampled) after each change, in place of `changed`, however often they are
+    /// measured. `fastest` is in whole milliseconds, 1 ms to 1 h; any other value is ignored.
+    pub fn fastest(mut self, fastest: Duration) -> Self {
+        self.fastest = Some(fastest);
+        self
+    }
+
     pub(crate) fn instance_name(&self) -> String {
         self.instance.clone().unwrap_or_else(environment::instance)
     }
@@ -128,12 +140,15 @@ impl Service {
 
     /// The first message on every connection.
     pub(crate) fn hello(&self, instance: &str) -> Result<Hello, NameError> {
+        let interval = |length: Option<Duration>| length.and_then(|length| Interval::new(Nanos::from(length)).ok());
+        let changes_every = interval(self.changes_every);
         Ok(Hello {
             service: ServiceName::new(&self.name)?,
             instance: InstanceName::new(instance)?,
             labels: Labels::new(self.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())))?,
             process_metrics: self.process_metrics,
-            changes_every: self.changes_every.and_then(|period| Interval::new(Nanos::from(period)).ok()),
+            changes_every,
+            fastest: interval(self.fastest).filter(|_| changes_every.is_some()),
         })
     }
 }

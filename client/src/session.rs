@@ -82,9 +82,9 @@ impl Session {
             link: Link::new(seed),
             rings: RingState::default(),
             subjects: Subjects::default(),
+            beats_on_change: tells_times(hello.as_ref()),
             hello,
             hello_sent: false,
-            beats_on_change: false,
             refused: None,
         }
     }
@@ -126,13 +126,21 @@ impl Session {
         }
     }
 
+    /// All values were measured at `time`: the heartbeat tells it, unless the agent expects that on a timer.
+    pub(crate) fn sampled(&self, time: Nanos) {
+        if self.beats_on_change {
+            self.registry.sampled(time);
+        }
+    }
+
     /// A connection was established. Everything is sent on it, beginning with the hello.
     pub(crate) fn connected(&mut self) {
         self.link.connected();
         self.registry.opened();
         self.rings.opened();
         self.subjects.closed();
-        (self.hello_sent, self.beats_on_change, self.refused) = (false, false, None);
+        // A time that is told is none if the heart also beats by itself. An earlier agent says so in a moment.
+        (self.hello_sent, self.beats_on_change, self.refused) = (false, tells_times(self.hello.as_ref()), None);
     }
 
     /// The connection was lost, or an attempt to connect failed.
@@ -200,9 +208,16 @@ impl Session {
     }
 }
 
+/// Whether heartbeat words tell when values were measured.
+fn tells_times(hello: Option<&Hello>) -> bool {
+    hello.is_some_and(|hello| hello.fastest.is_some())
+}
+
 #[cfg(test)]
 #[cfg(not(miri))] // Needs memfd, which Miri does not have.
 mod tests {
+    use std::time::Duration;
+
     use proptest::prelude::*;
     use wire::frame::{Frames, MAX_FRAME_BYTES};
     use wire::histogram::Scale;
@@ -272,7 +287,10 @@ mod tests {
     /// A session of a service whose values change every second, welcomed by an agent that waits for that, or by one of
     /// an earlier release.
     fn welcomed(awaits_changes: bool) -> Session {
-        let service = Service::new("network.way").changes_every(std::time::Duration::from_secs(1));
+        welcomed_as(Service::new("network.way").changes_every(Duration::from_secs(1)), awaits_changes)
+    }
+
+    fn welcomed_as(service: Service, awaits_changes: bool) -> Session {
         let mut session = Session::new(Registry::new("network.way", Limits::default()), service.hello("way-1").ok(), 1);
         let _ = session.registry.register(&spec("a".into()), false);
         session.connected();
@@ -308,6 +326,29 @@ mod tests {
         session.changed();
 
         assert_eq!(beats(&session), before + 1);
+    }
+
+    #[test]
+    fn the_heart_of_what_tells_when_it_was_measured_shows_that_time_and_nothing_else() {
+        let service = Service::new("redis").changes_every(Duration::from_secs(1)).fastest(Duration::from_millis(100));
+        let mut session = welcomed_as(service.clone(), true);
+
+        session.sampled(Nanos::from_millis(30));
+        let _ = session.poll(Nanos::from_secs(10));
+        assert_eq!(beats(&session), 30_000);
+
+        // Until the next agent has said something, too.
+        session.disconnected(Nanos::from_secs(10), &Disconnect::Closed);
+        session.connected();
+        let _ = session.poll(Nanos::from_secs(20));
+        session.sampled(Nanos::from_millis(50));
+        assert_eq!(beats(&session), 50_000);
+
+        let mut earlier = welcomed_as(service, false);
+        let before = beats(&earlier);
+        let _ = earlier.poll(Nanos::from_secs(10));
+        earlier.sampled(Nanos::from_secs(10));
+        assert_eq!(beats(&earlier), before + 1, "an earlier agent sees it beat as ever");
     }
 
     /// The agent refuses `what` for so long.
