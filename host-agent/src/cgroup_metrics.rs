@@ -28,11 +28,12 @@ use crate::clock::Clock;
 use crate::control_plane::{IdentityRule, may_measure};
 use crate::node::Node;
 use crate::pod_watch::PodWatch;
+use crate::sampling_times::SamplingTimes;
 use distinct_paths::DistinctPaths;
 use measured_cgroup::processes_file;
 pub use measured_cgroup::{FILE_BYTES, MAX_FILES, MeasuredCgroup, VanishedError};
 use orders::CgroupOrder;
-pub(crate) use orders::PatternSender;
+pub(crate) use orders::{PaceSender, PatternSender};
 use others_names::OthersNames;
 use replica::Replica;
 use scan::{FoundCgroups, Naming};
@@ -204,6 +205,11 @@ impl CgroupThread {
     pub(crate) fn patterns(&self) -> PatternSender {
         PatternSender(self.orders.clone())
     }
+
+    /// What tells it which services are fetched faster.
+    pub(crate) fn paces(&self) -> PaceSender {
+        PaceSender(self.orders.clone())
+    }
 }
 
 /// Starts the thread, which reads cgroups of this machine for `node`. As long as there is nothing to read, it rests.
@@ -250,6 +256,7 @@ struct Cgroups {
     replicas: BTreeMap<String, Replica>,
     /// Cgroups that could not be read, so that the log names each once.
     unreadable: BTreeSet<String>,
+    times: SamplingTimes,
     next_scan: Nanos,
     /// Version of the table of pods at the last scan.
     pods: u64,
@@ -260,6 +267,7 @@ struct Cgroups {
 impl Cgroups {
     fn new(settings: CgroupSettings, hierarchies: Vec<Hierarchy>, counts: Arc<Counts>) -> Self {
         Self {
+            times: SamplingTimes::new(settings.interval),
             settings,
             hierarchies,
             counts,
@@ -277,8 +285,9 @@ impl Cgroups {
         let mut next = clock.now();
         loop {
             let order = if self.settings.is_wanted() {
-                let wait = next.since(clock.now()).unwrap_or(Nanos::ZERO);
-                orders.recv_timeout(wait.into())
+                let due = self.replicas.values().map(|replica| self.times.due(&replica.service, replica.last)).min();
+                let due = due.map_or(next, |due| due.min(next));
+                orders.recv_timeout(due.since(clock.now()).unwrap_or(Nanos::ZERO).into())
             } else {
                 orders.recv().map_err(RecvTimeoutError::from)
             };
@@ -290,8 +299,16 @@ impl Cgroups {
                     next = next.max(clock.now());
                     continue;
                 }
+                Ok(CgroupOrder::Follow(paces)) => {
+                    self.times.follow(paces);
+                    continue;
+                }
                 Ok(CgroupOrder::End) | Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {}
+            }
+            if clock.now() < next {
+                self.sample(&node, clock.now());
+                continue;
             }
             self.round(&node, clock.now());
             let late = clock.now().0.saturating_sub(next.0) / interval.0.max(1);
@@ -300,7 +317,7 @@ impl Cgroups {
         }
     }
 
-    /// Reads all cgroups, and looks for new ones if it is time.
+    /// Reads the cgroups that are due, which are all of them as a rule, and looks for new ones if it is time.
     fn round(&mut self, node: &Node, now: Nanos) {
         self.take_identities(node);
         self.sample(node, now);
@@ -308,7 +325,7 @@ impl Cgroups {
         if now >= self.next_scan || pods != self.pods {
             self.pods = pods;
             self.next_scan = now.plus(self.settings.scan_interval);
-            self.scan(node);
+            self.scan(node, now);
         }
         self.counts.cgroups.store(self.replicas.len() as u64, Ordering::Relaxed);
     }
@@ -330,7 +347,7 @@ impl Cgroups {
             node.cgroup_files.remove(&path);
         }
         self.next_scan = now.plus(self.settings.scan_interval);
-        self.scan(node);
+        self.scan(node, now);
         self.counts.cgroups.store(self.replicas.len() as u64, Ordering::Relaxed);
     }
 
@@ -356,11 +373,19 @@ impl Cgroups {
         }
     }
 
+    /// Reads the cgroups that are due, and those that are in a moment.
     fn sample(&mut self, node: &Node, now: Nanos) {
-        let Self { settings, replicas, buffer, values, counts, .. } = self;
+        let Self { settings, replicas, times, buffer, values, counts, .. } = self;
         let pods = settings.containers.as_ref().map(|containers| &*containers.pods);
-        let mut vanished = false;
+        let (mut vanished, mut extra, mut all) = (false, 0, 0);
+        let began = node.clock().now();
         replicas.retain(|path, replica| {
+            if !times.is_due(&replica.service, replica.last, now) {
+                return true;
+            }
+            let taken = times.taken(&replica.service, replica.last, now);
+            replica.last = taken.last;
+            (extra, all) = (extra + usize::from(taken.is_extra), all + 1);
             let was_running = replica.measured.is_some();
             if let Err(error) = replica.sample(now, (node, pods), buffer, values) {
                 tracing::info!(path, %error, "cgroup not read any more");
@@ -377,13 +402,14 @@ impl Cgroups {
             counts.samples.one_more();
             true
         });
+        times.rest(now, node.clock().now().since(began).unwrap_or(Nanos::ZERO), (extra, all));
         if vanished {
             // A unit that restarts has a new cgroup at once, of the same name.
             self.next_scan = Nanos::ZERO;
         }
     }
 
-    fn scan(&mut self, node: &Node) {
+    fn scan(&mut self, node: &Node, now: Nanos) {
         let limit = self.settings.limit;
         let known = |path: &str| self.replicas.contains_key(path);
         let room = limit.saturating_sub(self.replicas.len());
@@ -400,7 +426,7 @@ impl Cgroups {
         }
         self.unreadable.retain(|path| found.services.contains_key(path));
         for (path, service) in found.services {
-            match self.open(node, &path, &service) {
+            match self.open(node, (&path, &service), now) {
                 Ok(replica) => {
                     let files = replica.measured.as_ref().map_or(0, MeasuredCgroup::files);
                     tracing::info!(path, service, files, "cgroup is read");
@@ -432,7 +458,7 @@ impl Cgroups {
         }
     }
 
-    fn open(&mut self, node: &Node, path: &str, service: &str) -> Result<Replica, OpenError> {
+    fn open(&mut self, node: &Node, (path, service): (&str, &str), now: Nanos) -> Result<Replica, OpenError> {
         let of_pattern = self.settings.by_pattern(path).is_some_and(|name| name == service);
         let folder = path.rsplit('/').next().unwrap_or(path);
         let member = self.settings.containers.as_ref().and_then(|containers| containers.pods.member(path));
@@ -443,7 +469,7 @@ impl Cgroups {
         measured.read(&mut self.buffer, &mut self.values)?;
         let container = self.settings.containers.as_ref().and_then(|containers| containers.pods.container(path));
         let names = (service.clone(), instance.clone());
-        let mut replica = Replica::new(measured, container, (service, instance), &mut self.values, node)?;
+        let mut replica = Replica::new(measured, container, (service, instance), &mut self.values, (node, now))?;
         replica.of_pattern = of_pattern;
         let mut files = self.hierarchies.iter().map(|hierarchy| processes_file(&hierarchy.root.join(path)));
         if let Some(file) = files.find(|file| file.exists()) {

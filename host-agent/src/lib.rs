@@ -48,6 +48,7 @@ pub mod remote_monitor;
 mod run;
 mod run_error;
 mod runtime_folder;
+pub mod sampling_times;
 mod services_socket;
 pub mod span_columns;
 mod span_metrics;

@@ -9,6 +9,7 @@ use crate::node::Node;
 use crate::pod_watch::PodWatch;
 use crate::process_metrics;
 use crate::run_error::RunError;
+use crate::sampling_times;
 
 /// What the threads count: of processes and of cgroups.
 pub(crate) type Counts = (Arc<process_metrics::Counts>, Arc<cgroup_metrics::Counts>);
@@ -32,7 +33,10 @@ impl MeasuringThreads {
         let settings = config.cgroup_settings(files / 4, pods)?;
         let is_wanted = settings.is_wanted();
         let cgroups = match cgroup_metrics::start(settings, node, Arc::clone(cgroups)) {
-            Ok(thread) => Some(thread),
+            Ok(thread) => {
+                node.pace_cgroups_with(thread.paces());
+                Some(thread)
+            }
             Err(cause) if is_wanted => return Err(RunError::Cgroups(cause)),
             // Nobody asks for them, and this machine has none.
             Err(_) => None,
@@ -72,6 +76,7 @@ fn measure(
     let announce: process_metrics::Announce = Box::new(move |connection, region, series| {
         if let Some(node) = weak.upgrade() {
             node.add_agent_region(connection, region, series);
+            node.plane(|plane, _| plane.agent_fastest(connection, sampling_times::fastest()));
         }
     });
     let interval = config.process_metrics_interval();

@@ -6,6 +6,7 @@ mod facts;
 mod hooks;
 mod looks;
 mod operators;
+mod samplers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -21,10 +22,11 @@ use wire::layout::RegionSize;
 use wire::name::{InstanceName, ServiceName};
 use wire::proto::control as proto;
 use wire::registration::{PlacedSeries, ServiceMessage};
-use wire::time::{Interval, Nanos};
+use wire::time::Nanos;
 
+use crate::cgroup_metrics::PaceSender;
 use crate::clock::{self, Clock};
-use crate::control_plane::{ConnectionId, ControlPlane, Descriptor, Peer, Settings};
+use crate::control_plane::{ConnectionId, ControlPlane, Descriptor, Paces, Peer, Settings};
 use crate::dispatch::Dispatch;
 use crate::edge_counts::EdgeCounts;
 use crate::outbox::{Outbox, OutboxBudget};
@@ -65,6 +67,7 @@ struct State {
     regions: BTreeMap<RegionId, Arc<AcceptedRegion>>,
     hooks: BTreeMap<HookId, Arc<Notify>>,
     requests: Option<RequestSender>,
+    cgroups: Option<PaceSender>,
     spans: Option<RingRequestSender>,
     last_connection: u64,
     last_region: u64,
@@ -81,6 +84,7 @@ pub struct Node {
     incarnation: Incarnation,
     wake: Notify,
     draining: watch::Sender<bool>,
+    paces: watch::Sender<Paces>,
     /// Carries out RDMA work; `None` without RDMA.
     registrar: Option<request::RequestSender>,
     /// Counters of the edges.
@@ -123,6 +127,7 @@ impl Node {
             regions: BTreeMap::new(),
             hooks: BTreeMap::new(),
             requests: None,
+            cgroups: None,
             spans: None,
             last_connection: 0,
             last_region: 0,
@@ -135,6 +140,7 @@ impl Node {
             incarnation,
             wake: Notify::new(),
             draining: watch::Sender::new(false),
+            paces: watch::Sender::new(Paces::default()),
             registrar,
             counts: EdgeCounts::default(),
             reloads: Arc::default(),
@@ -277,26 +283,6 @@ impl Node {
         let joined = |state: &mut State, _| {
             let id = state.next_connection();
             state.plane.agent_replica(id, service, instance);
-            id
-        };
-        let id = self.with(joined).0;
-        self.add_agent_region(id, region, series);
-        id
-    }
-
-    /// As [`Self::agent_replica`], with values that all change every `every`: rows of the service are as far apart.
-    pub(crate) fn agent_sampler(
-        &self,
-        service: ServiceName,
-        instance: InstanceName,
-        region: &OwnedRegion,
-        series: Vec<PlacedSeries>,
-        every: Option<Interval>,
-    ) -> ConnectionId {
-        let joined = |state: &mut State, _| {
-            let id = state.next_connection();
-            state.plane.agent_replica(id, service, instance);
-            state.plane.agent_changes_every(id, every);
             id
         };
         let id = self.with(joined).0;

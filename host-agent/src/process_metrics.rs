@@ -16,15 +16,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use agent_runtime::Count;
 use region::OwnedRegion;
 use wire::layout::RegionSize;
+use wire::name::ServiceName;
 use wire::registration::PlacedSeries;
 use wire::time::Nanos;
 
 use crate::clock::Clock;
-use crate::control_plane::ConnectionId;
+use crate::control_plane::{ConnectionId, Paces};
+use crate::sampling_times::SamplingTimes;
 pub use candidates::{UnreadableMetrics, denied};
 pub use family::Family;
 pub use measures::{Measure, Values, periods};
@@ -36,12 +39,14 @@ pub use tracker::ProcessTracker;
 const QUEUE: usize = 4096;
 
 /// A request to the measuring thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// Measure the process of a connection.
     Measure {
         /// The replica's connection.
         connection: ConnectionId,
+        /// The service that it is a replica of.
+        service: ServiceName,
         /// The process id.
         pid: u32,
         /// When it connected, since boot: a process that started later is another one.
@@ -49,6 +54,8 @@ pub enum Request {
     },
     /// The connection ended.
     Forget(ConnectionId),
+    /// Processes of these services are measured as often as those are fetched.
+    Follow(Paces),
 }
 
 /// Counters of the thread.
@@ -103,20 +110,25 @@ pub fn start(
     announce: Announce,
 ) -> std::io::Result<(RequestSender, JoinHandle<()>)> {
     let (sender, requests) = sync_channel(QUEUE);
-    let mut measuring = Measurer { processes: BTreeMap::new(), files, announce, counts: Arc::clone(&counts) };
+    let (processes, times) = (BTreeMap::new(), SamplingTimes::new(interval));
+    let mut measuring = Measurer { processes, times, files, announce, counts: Arc::clone(&counts) };
     let thread = std::thread::Builder::new()
         .name("process-metrics".to_owned())
-        .spawn(move || measuring.run(&requests, interval, clock))?;
+        .spawn(move || measuring.run(&requests, clock))?;
     Ok((RequestSender { sender, counts }, thread))
 }
 
 struct MonitoredProcess {
     measured: MeasuredProcess,
     region: OwnedRegion,
+    service: ServiceName,
+    /// The time from which its next sample counts.
+    last: Nanos,
 }
 
 struct Measurer {
     processes: BTreeMap<ConnectionId, MonitoredProcess>,
+    times: SamplingTimes,
     /// Limit of open files.
     files: usize,
     announce: Announce,
@@ -124,50 +136,47 @@ struct Measurer {
 }
 
 impl Measurer {
-    fn run(&mut self, requests: &Receiver<Request>, interval: Nanos, clock: Clock) {
-        let mut next = clock.now().plus(interval);
+    fn run(&mut self, requests: &Receiver<Request>, clock: Clock) {
         loop {
-            let now = clock.now();
-            let Some(wait) = next.since(now).filter(|wait| *wait > Nanos::ZERO) else {
-                if self.processes.is_empty() {
-                    next = now.plus(interval);
-                    continue;
-                }
-                self.round(now);
-                let late = clock.now().0.saturating_sub(next.0) / interval.0.max(1);
-                self.counts.late_rounds.add(late);
-                next = next.plus(Nanos(interval.0.saturating_mul(late + 1)));
-                continue;
-            };
+            let due = self.processes.values().map(|process| self.times.due(&process.service, process.last)).min();
             // Without a process there is nothing to measure.
-            let wait = if self.processes.is_empty() { Nanos::from_secs(3600) } else { wait };
-            match requests.recv_timeout(wait.into()) {
-                Ok(request) => {
-                    if self.processes.is_empty() {
-                        next = clock.now().plus(interval);
-                    }
-                    self.obey(request, clock.now());
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
+            let wait = due.map_or(Nanos::from_secs(3600), |due| due.since(clock.now()).unwrap_or(Nanos::ZERO));
+            if wait == Nanos::ZERO {
+                self.round(clock);
+            }
+            // However long a turn takes, what was asked for meanwhile is heard before the next one.
+            let mut asked = requests.recv_timeout(wait.into());
+            while let Ok(request) = asked {
+                self.obey(request, clock);
+                asked = requests.recv_timeout(Duration::ZERO);
+            }
+            if asked == Err(RecvTimeoutError::Disconnected) {
+                return;
             }
         }
     }
 
-    fn obey(&mut self, request: Request, now: Nanos) {
+    fn obey(&mut self, request: Request, clock: Clock) {
         match request {
             Request::Forget(connection) => {
                 self.processes.remove(&connection);
             }
-            Request::Measure { connection, pid, connected } => match MeasuredProcess::open(pid, connected) {
-                Ok(measured) => self.add(connection, pid, measured, now),
+            Request::Measure { connection, service, pid, connected } => match MeasuredProcess::open(pid, connected) {
+                Ok(measured) => self.add(connection, service, (pid, measured), clock.now()),
                 Err(error) => self.lost(&error),
             },
+            Request::Follow(paces) => self.times.follow(paces),
         }
     }
 
-    fn add(&mut self, connection: ConnectionId, pid: u32, mut measured: MeasuredProcess, now: Nanos) {
-        let values = match measured.sample(now, self.files_left()) {
+    fn add(
+        &mut self,
+        connection: ConnectionId,
+        service: ServiceName,
+        (pid, mut measured): (u32, MeasuredProcess),
+        now: Nanos,
+    ) {
+        let values = match measured.sample_all(now, self.files_left()) {
             Ok(values) => values,
             Err(error) => return self.lost(&error),
         };
@@ -183,25 +192,43 @@ impl Measurer {
                 return;
             }
         };
-        store(&region, &values);
+        store(&region, &values, now);
         (self.announce)(connection, &region, measures::placed(values.iter().map(|(measure, _)| measure)));
-        self.processes.insert(connection, MonitoredProcess { measured, region });
+        // From now on in one turn with the others.
+        let last = self.processes.values().map(|process| process.last).max().unwrap_or(now);
+        self.processes.insert(connection, MonitoredProcess { measured, region, service, last });
     }
 
-    fn round(&mut self, now: Nanos) {
-        let mut gone = Vec::new();
-        let mut left = self.files;
-        for (&connection, process) in &mut self.processes {
-            let sampled = process.measured.sample(now, left);
-            left = left.saturating_sub(process.measured.files());
-            match sampled {
-                Ok(values) => {
-                    store(&process.region, &values);
-                    self.counts.samples.one_more();
+    /// Measures the processes that are due, and those that are in a moment.
+    fn round(&mut self, clock: Clock) {
+        let Self { processes, times, files, counts, .. } = self;
+        let (began, mut gone, mut left) = (clock.now(), Vec::new(), *files);
+        let (mut extra, mut all, mut missed) = (0, 0, 0);
+        for (&connection, process) in processes {
+            if times.is_due(&process.service, process.last, began) {
+                let now = clock.now();
+                let measured = &mut process.measured;
+                let sampled = if times.is_hurried(&process.service) {
+                    measured.sample_all(now, left)
+                } else {
+                    measured.sample(now, left)
+                };
+                match sampled {
+                    Ok(values) => {
+                        store(&process.region, &values, now);
+                        counts.samples.one_more();
+                    }
+                    Err(error) => gone.push((connection, error)),
                 }
-                Err(error) => gone.push((connection, error)),
+                let taken = times.taken(&process.service, process.last, now);
+                process.last = taken.last;
+                (extra, all, missed) = (extra + usize::from(taken.is_extra), all + 1, taken.missed.max(missed));
             }
+            left = left.saturating_sub(process.measured.files());
         }
+        counts.late_rounds.add(missed);
+        let now = clock.now();
+        times.rest(now, now.since(began).unwrap_or(Nanos::ZERO), (extra, all));
         for (connection, error) in gone {
             self.processes.remove(&connection);
             self.lost(&error);
@@ -219,20 +246,20 @@ impl Measurer {
     }
 }
 
-fn store(region: &OwnedRegion, values: &Values) {
+/// Writes what was sampled at `now`.
+fn store(region: &OwnedRegion, values: &Values, now: Nanos) {
     for (measure, value) in values.iter() {
         if let Some(slot) = region.slot(measure.slot()) {
             // Relaxed: values are independent of each other.
             slot.store(value, Ordering::Relaxed);
         }
     }
-    region.beat();
+    region.sampled(now);
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::channel;
-    use std::time::Duration;
 
     use super::*;
 
@@ -248,8 +275,12 @@ mod tests {
             start(Nanos::from_millis(100), 100, Clock::start(), Arc::clone(&counts), announce).unwrap();
 
         let connected = crate::clock::since_boot();
-        requests.leave(Request::Measure { connection: ConnectionId(1), pid: std::process::id(), connected });
-        requests.leave(Request::Measure { connection: ConnectionId(2), pid: u32::MAX, connected });
+        let measure = |number, pid| {
+            let service = ServiceName::new("payment").unwrap();
+            Request::Measure { connection: ConnectionId(number), service, pid, connected }
+        };
+        requests.leave(measure(1, std::process::id()));
+        requests.leave(measure(2, u32::MAX));
         let (connection, series, values) = announcements.recv_timeout(Duration::from_mins(1)).unwrap();
 
         assert_eq!(connection, ConnectionId(1));

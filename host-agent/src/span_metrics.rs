@@ -98,6 +98,7 @@ impl Writer {
             self.changes = derived.changes();
             self.register(derived, node);
         }
+        let now = node.clock().now();
         for service in derived.services() {
             let Some(written) = self.services.get_mut(&service.id) else { continue };
             for (operation, _, rate) in service.operations() {
@@ -105,7 +106,7 @@ impl Writer {
                     place.write(&written.region, rate);
                 }
             }
-            written.region.beat();
+            written.region.sampled(now);
         }
     }
 
@@ -160,6 +161,7 @@ impl SpanReplica {
         let region = OwnedRegion::create("uview-spans", size)?;
         let mut written = Self { connection: ConnectionId(0), region, places: BTreeMap::new() };
         let series = written.place(service);
+        written.region.sampled(node.clock().now());
         written.connection = node.agent_replica(name, instance, &written.region, series);
         Ok(written)
     }

@@ -34,7 +34,14 @@ impl Process {
     fn new(service: u64, now: Nanos) -> Self {
         let process = Self { service, memory: Region::new(RegionSize::ONE_PAGE), samples: 0, next: now.plus(SAMPLED) };
         process.series().for_each(|(uid, first)| values::begin(&process.memory, uid, first));
+        process.memory.sampled(process.time());
         process
+    }
+
+    /// The time of the last sample on a clock that stands still while none is taken: what a value is per interval tells
+    /// which one it is only if that is of whole numbers.
+    fn time(&self) -> Nanos {
+        Nanos(SAMPLED.0 * (self.samples + 1))
     }
 
     fn series(&self) -> impl Iterator<Item = (u64, Slot)> + use<> {
@@ -50,7 +57,7 @@ impl Process {
         self.next = now.plus(SAMPLED);
         self.samples += 1;
         self.series().for_each(|(uid, first)| values::write(&self.memory, uid, first, self.samples));
-        self.memory.beat();
+        self.memory.sampled(self.time());
     }
 }
 

@@ -13,11 +13,14 @@ use std::time::Duration;
 
 use agent_runtime::clock::Clock;
 use agent_runtime::stop;
+use host_agent::control_plane::Paces;
 use host_agent::process_metrics::{Family, ProcessTracker, denied};
+use host_agent::sampling_times::SamplingTimes;
 use sources::selection::{SelectedProcesses, Selector};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
+use wire::name::ServiceName;
 use wire::proto::operators::{HookEvent, LmapStatus};
-use wire::time::Nanos;
+use wire::time::{Interval, Nanos};
 
 use crate::agent::{self, AgentArgs, AgentError, Connection};
 use crate::exit::Exit;
@@ -194,6 +197,11 @@ fn service_name(selector: &Selector, pid: u32) -> String {
     name.trim().chars().map(letter).take(100).collect()
 }
 
+/// The name under which times of the only service are kept.
+fn only() -> ServiceName {
+    ServiceName::new("watched").expect("letters are a name")
+}
+
 /// A run of `uview watch`: the program, what was measured last, and what was printed.
 struct WatchSession {
     tracker: ProcessTracker,
@@ -205,6 +213,9 @@ struct WatchSession {
     replica: Option<Replica>,
     socket: PathBuf,
     interval: Duration,
+    /// When it is sampled, under [`only`] as its service's name; and the time from which the next sample counts.
+    times: SamplingTimes,
+    last: Option<Nanos>,
     clock: Clock,
     state: String,
     /// Why the agents do not watch it, as it was last printed.
@@ -218,8 +229,22 @@ impl WatchSession {
         let family = Family::new(Nanos::from(interval));
         let socket = runtime_dir.join("services.sock");
         let RunningProgram { tracker, processes: SelectedProcesses { roots, all }, .. } = running;
-        let (clock, state, replica, problem, in_alarm) = (Clock::start(), String::new(), None, None, false);
-        Self { tracker, service, roots, all, family, replica, socket, interval, clock, state, problem, in_alarm }
+        Self {
+            tracker,
+            service,
+            roots,
+            all,
+            family,
+            replica: None,
+            socket,
+            interval,
+            times: SamplingTimes::new(Nanos::from(interval)),
+            last: None,
+            clock: Clock::start(),
+            state: String::new(),
+            problem: None,
+            in_alarm: false,
+        }
     }
 
     fn greet(&self, pid: u32, own: bool, runtime_dir: &Path) -> Result<(), Failure> {
@@ -245,15 +270,15 @@ impl WatchSession {
         signal: impl Future<Output = ()>,
     ) -> Result<Exit, Failure> {
         let mut signal = std::pin::pin!(signal);
-        let mut samples = interval(self.interval);
-        samples.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut looks = interval((self.interval / LOOKS).max(SHORTEST_LOOK));
         looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut questions = interval(ASK_EVERY);
         loop {
+            let due = self.last.map_or(Nanos::ZERO, |last| self.times.due(&only(), last));
+            let wait = due.since(self.clock.now()).unwrap_or(Nanos::ZERO);
             tokio::select! {
                 () = &mut signal => return Ok(Exit::Fine),
-                _ = samples.tick() => self.sample()?,
+                () = sleep(wait.into()) => self.sample()?,
                 _ = looks.tick() => self.family.look(self.clock.now()),
                 _ = questions.tick() => {
                     own.as_mut().map_or(Ok(()), OwnAgents::check)?;
@@ -261,7 +286,13 @@ impl WatchSession {
                     self.report(&reply.lmaps)?;
                 }
                 event = events.next() => match event {
-                    Ok(Some(event)) => self.alarm(&event)?,
+                    Ok(Some(event)) => {
+                        if self.seems_wrong(&event) {
+                            // It may be fetched faster by now.
+                            questions.reset_immediately();
+                        }
+                        self.alarm(&event)?;
+                    }
                     _ => return Err(Failure::to(WHAT).because("the host agent has ended").exit_with(Exit::NoAgent)),
                 },
             }
@@ -270,7 +301,11 @@ impl WatchSession {
 
     /// Measures the program once. A restart makes another replica, so that no value is compared with the run before.
     fn sample(&mut self) -> Result<(), Failure> {
-        let found = self.tracker.look(self.clock.now()).map_err(|error| unlisted(&error))?.clone();
+        let now = self.clock.now();
+        let is_hurried = self.times.is_hurried(&only());
+        let taken = self.last.map(|last| self.times.taken(&only(), last, now));
+        self.last = Some(taken.map_or(now, |taken| taken.last));
+        let found = self.tracker.look(now).map_err(|error| unlisted(&error))?.clone();
         if found.roots.is_empty() {
             if let Selector::Pid(pid) = *self.tracker.selector() {
                 let failure = Failure::to(WHAT).because(format!("process {pid} has ended"));
@@ -288,12 +323,28 @@ impl WatchSession {
             (self.replica, self.family) = (None, Family::new(Nanos::from(self.interval)));
         }
         (self.roots, self.all) = (found.roots, found.all);
-        let values = self.family.sample(&self.all, self.clock.now());
+        let at = self.clock.now();
+        let values = if is_hurried { self.family.sample_all(&self.all, at) } else { self.family.sample(&self.all, at) };
         let pid = self.roots.first().map_or(0, |(pid, _)| *pid);
         let (service, socket) = (&self.service, &self.socket);
         let replica = self.replica.get_or_insert_with(|| Replica::connect(service, pid, socket, self.interval));
-        replica.write(&values);
+        replica.write(&values, at);
+        let (ended, is_extra) = (self.clock.now(), taken.is_some_and(|taken| taken.is_extra));
+        self.times.rest(ended, ended.since(now).unwrap_or(Nanos::ZERO), (usize::from(is_extra), 1));
         Ok(())
+    }
+
+    /// Whether a row of the program is above γ, outside of an alarm or at its beginning.
+    fn seems_wrong(&self, event: &HookEvent) -> bool {
+        let is_over = event.gamma > 0.0 && event.score >= event.gamma;
+        event.service == self.service && is_over && event.episode != "on"
+    }
+
+    /// Samples as often as the program's LMAP is fetched.
+    fn follow(&mut self, lmap: &LmapStatus) {
+        let is_fast = 0 < lmap.fetch_us && lmap.fetch_us < lmap.judged_us;
+        let pace = Interval::new(Nanos::from_micros(lmap.fetch_us)).ok().filter(|_| is_fast);
+        self.times.follow(Paces::new(pace.map(|pace| (only(), pace)).into_iter().collect()));
     }
 
     /// Prints a change of the LMAP's state.
@@ -304,6 +355,7 @@ impl WatchSession {
             problem.map_or(Ok(()), |problem| output::print(&format!("{}: {problem}\n", self.service)))?;
         }
         let Some(lmap) = lmaps.iter().find(|lmap| lmap.service == self.service) else { return Ok(()) };
+        self.follow(lmap);
         self.state_is(&lmap.state, lmap.gamma, lmap.rows_needed)
     }
 

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use client::{Client, Connection, Counter, Service, UpDownCounter};
 use host_agent::process_metrics::{Measure, Values};
+use host_agent::sampling_times::FASTEST;
 use wire::metric::Kind;
 use wire::registration::PROCESS_LABEL;
+use wire::time::Nanos;
 
 enum Handle {
     Counter(Counter),
@@ -22,17 +24,19 @@ pub(super) struct Replica {
 }
 
 impl Replica {
-    /// Registers at `socket` a replica of `service` whose values change every `interval`.
+    /// Registers at `socket` a replica of `service` whose values change every `interval`, and more often while something
+    /// seems wrong.
     pub(super) fn connect(service: &str, pid: u32, socket: &Path, interval: Duration) -> Self {
         // The process that it is about, which the agent looks at for changes and profiles.
         let service = Service::new(service).instance(format!("pid-{pid}")).socket(socket);
         let service = service.label(PROCESS_LABEL, pid.to_string());
-        let client = client::connect(service.without_process_metrics().changes_every(interval));
+        let service = service.without_process_metrics().changes_every(interval).fastest(FASTEST.into());
+        let client = client::connect(service);
         Self { client, handles: BTreeMap::new() }
     }
 
-    /// Writes a sample.
-    pub(super) fn write(&mut self, values: &Values) {
+    /// Writes a sample of `now`.
+    pub(super) fn write(&mut self, values: &Values, now: Nanos) {
         for (measure, value) in values.iter() {
             let Self { client, handles } = self;
             if !handles.contains_key(&measure)
@@ -46,7 +50,7 @@ impl Replica {
                 None => {}
             }
         }
-        self.client.changed();
+        self.client.sampled(now.into());
     }
 
     /// Why the agents do not watch it: the newest reason.

@@ -455,6 +455,12 @@ impl Target {
         self.is_chosen
     }
 
+    /// Whether there are series of which it is not decided yet whether they are watched.
+    #[must_use]
+    pub const fn is_learning(&self) -> bool {
+        !self.learning.is_empty()
+    }
+
     /// The series of the region, with their slots.
     #[must_use]
     pub fn placed(&self) -> Vec<PlacedSeries> {

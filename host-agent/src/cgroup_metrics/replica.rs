@@ -13,6 +13,7 @@ use super::{MeasuredCgroup, VanishedError};
 use crate::control_plane::ConnectionId;
 use crate::node::Node;
 use crate::pod_watch::{PodContainer, PodWatch};
+use crate::sampling_times;
 
 /// A cgroup, and where its values go.
 pub(super) struct Replica {
@@ -28,6 +29,8 @@ pub(super) struct Replica {
     /// Measures that were announced.
     announced: [bool; Measure::ALL.len()],
     sampled: Option<Nanos>,
+    /// The time from which its next sample counts.
+    pub(super) last: Nanos,
     /// Its CPU time at the last sample.
     cpu: Option<u64>,
     /// Time in which it was stopped, and in which it was down.
@@ -36,7 +39,7 @@ pub(super) struct Replica {
 }
 
 impl Replica {
-    /// A replica whose first sample is `values`.
+    /// A replica whose first sample is `values`, of `now`.
     ///
     /// # Errors
     ///
@@ -46,7 +49,7 @@ impl Replica {
         container: Option<PodContainer>,
         (service, instance): (ServiceName, InstanceName),
         values: &mut Values,
-        node: &Node,
+        (node, now): (&Node, Nanos),
     ) -> Result<Self, CreateError> {
         values.set(Measure::Stopped, 0);
         if container.is_some() {
@@ -54,8 +57,9 @@ impl Replica {
         }
         let region = OwnedRegion::create("uview-cgroup", RegionSize::ONE_PAGE)?;
         let mut announced = [false; Measure::ALL.len()];
-        let first = store(&region, values, &mut announced);
-        let connection = node.agent_replica(service.clone(), instance, &region, series::placed(first.into_iter()));
+        let first = store(&region, values, &mut announced, now);
+        let (placed, pace) = (series::placed(first.into_iter()), (None, Some(sampling_times::fastest())));
+        let connection = node.agent_sampler(service.clone(), instance, &region, placed, pace);
         let (sampled, cpu, stopped, down) = Default::default();
         let measured = Some(measured);
         let of_pattern = false;
@@ -68,6 +72,7 @@ impl Replica {
             connection,
             announced,
             sampled,
+            last: now,
             cpu,
             stopped,
             down,
@@ -102,7 +107,7 @@ impl Replica {
         if self.container.is_some() {
             values.set(Measure::Down, self.down.0);
         }
-        let new = store(&self.region, values, &mut self.announced);
+        let new = store(&self.region, values, &mut self.announced, now);
         if !new.is_empty() {
             node.agent_series(self.connection, series::placed(new.into_iter()));
         }
@@ -134,9 +139,14 @@ impl Replica {
     }
 }
 
-/// Writes `values` into `region`. Returns measures that are not announced yet: none but for the first samples, so that
-/// nothing is allocated.
-fn store(region: &OwnedRegion, values: &Values, announced: &mut [bool; Measure::ALL.len()]) -> Vec<Measure> {
+/// Writes `values`, which were sampled at `now`, into `region`. Returns measures that are not announced yet: none but for
+/// the first samples, so that nothing is allocated.
+fn store(
+    region: &OwnedRegion,
+    values: &Values,
+    announced: &mut [bool; Measure::ALL.len()],
+    now: Nanos,
+) -> Vec<Measure> {
     let mut new = Vec::new();
     for (measure, value) in values.iter() {
         if let Some(slot) = region.slot(series::slot(measure)) {
@@ -149,6 +159,6 @@ fn store(region: &OwnedRegion, values: &Values, announced: &mut [bool; Measure::
             new.push(measure);
         }
     }
-    region.beat();
+    region.sampled(now);
     new
 }

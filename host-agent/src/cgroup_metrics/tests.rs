@@ -204,6 +204,25 @@ fn the_thread_rests_until_there_is_something_to_read_and_again_afterwards() {
 }
 
 #[test]
+fn a_cgroup_of_a_service_that_is_fetched_faster_is_read_as_often_and_says_when() {
+    let tree = Tree::new(&["shop/payment", "shop/cart"]);
+    let (node, mut cgroups) = (node(), tree.cgroups(&[("shop/*", "{name}")], 10));
+    cgroups.round(&node, Nanos::from_millis(500));
+    let pace = Interval::new(Nanos::from_millis(250)).unwrap();
+
+    cgroups.times.follow(Arc::new([(ServiceName::new("payment").unwrap(), pace)].into()));
+    for path in ["shop/payment", "shop/cart"] {
+        tree.write(path, "pids.current", "9\n");
+    }
+    cgroups.sample(&node, Nanos::from_millis(750));
+
+    let of = |path: &str| (value(&cgroups, path, Measure::Pids), cgroups.replicas[path].region.heartbeat());
+    assert_eq!((of("shop/payment"), of("shop/cart")), ((9, 750_000), (4, 500_000)));
+    cgroups.round(&node, Nanos::from_millis(1_500));
+    assert_eq!(cgroups.replicas["shop/cart"].region.heartbeat(), 1_500_000);
+}
+
+#[test]
 fn what_the_api_server_says_of_a_pod_needs_no_rule() {
     use kube::runtime::watcher::Event;
 

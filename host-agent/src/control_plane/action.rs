@@ -13,6 +13,7 @@ use wire::time::UnixNanos;
 
 use super::incidents::Suspicion;
 use super::named_reason::NamedReason;
+use super::paces::Paces;
 
 /// Names a connection of a service or a worker. Given out by the edge, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -188,4 +189,6 @@ pub enum Action {
     },
     /// Dispatch rows to the watchers.
     Rows(Box<RowBatch>),
+    /// Whatever samples these services is to sample them as often, as far as it can, and all others as usual.
+    Paces(Paces),
 }

@@ -17,6 +17,7 @@ use super::footprint;
 use super::interval_choice::FastestChoice;
 use super::lmap_move::Move;
 use super::members::{Members, concerned_by};
+use super::paces;
 use super::replica::{Replica, SeriesKey};
 use super::selection::{Choice, Selection, WatchRule};
 use super::sent_config::SentConfig;
@@ -54,6 +55,8 @@ pub struct Lmap {
     pub interval_by: String,
     /// How often it is fetched while something seems wrong.
     pub fastest: FastestChoice,
+    /// Time between two fetches now, if it is fetched faster than its rows are due.
+    pub pace: Option<Interval>,
     pub model: TrainedModel,
     /// The operator who brought the model.
     pub model_by: String,
@@ -91,6 +94,7 @@ impl Lmap {
             slowdown: Slowdown::default(),
             interval_by: String::new(),
             fastest: FastestChoice::Default,
+            pace: None,
             model: TrainedModel::default(),
             model_by: String::new(),
             detector: DetectorSpec::default(),
@@ -275,6 +279,7 @@ impl Lmap {
         self.worker = None;
         self.sent = None;
         self.refitted = Epoch::NONE;
+        self.pace = None;
         self.health.alarm = false;
         self.health.concerned = Vec::new();
         self.health.summary = None;
@@ -303,6 +308,7 @@ impl Lmap {
             .collect();
         metrics.sort_by_key(|metric| metric.id);
         let number = |key: &SeriesKey| self.numbers.get(key).copied();
+        let fastest = paces::bounded(self.fastest.in_effect(settings.adaptive), replicas.iter().copied());
         let replicas: Vec<_> =
             replicas.into_iter().map(|replica| Self::replica_spec(replica, number, replica.owner)).collect();
         let placed = replicas.iter().any(|replica| !replica.places.is_empty());
@@ -316,7 +322,7 @@ impl Lmap {
             model: self.model_in_use().map(TrainedModel::to_vec).unwrap_or_default(),
             detector: self.detector,
             several_services: false,
-            fastest: self.fastest.in_effect(settings.adaptive),
+            fastest,
         })
     }
 
@@ -357,9 +363,12 @@ impl Lmap {
         let first = first.filter(|_| replica.changes_every.is_none());
         let regions = replica
             .regions()
-            .map(|(number, region)| (Some(number) == first, region))
-            .filter(|(heartbeat, region)| *heartbeat || watched.contains(&region.id))
-            .map(|(heartbeat, region)| RegionSpec { id: region.id, size: region.size, heartbeat, address: 0, rkey: 0 })
+            .map(|(number, region)| (Some(number) == first, number, region))
+            .filter(|(heartbeat, _, region)| *heartbeat || watched.contains(&region.id))
+            .map(|(heartbeat, number, region)| {
+                let (id, size, sample_times) = (region.id, region.size, replica.tells_times(number));
+                RegionSpec { id, size, heartbeat, address: 0, rkey: 0, sample_times }
+            })
             .collect();
         ReplicaSpec { id: replica.id, instance: replica.instance.clone(), owner: payer, regions, places }
     }

@@ -26,6 +26,7 @@ use super::lmap_options::MemberChoices;
 use super::members::{MAX_MEMBER_SERIES, MemberSeries, MemberState, Members};
 use super::operator_error::{OperatorError, bounded};
 use super::operators::MAX_EXPRESSIONS;
+use super::paces;
 use super::replica::{Replica, SeriesKey};
 use super::selection::{Choice, Selection, stands_for};
 use super::state::ControlPlane;
@@ -167,6 +168,8 @@ impl ControlPlane {
         let mut metrics: Vec<MetricSpec> = members.series().iter().filter_map(watched).chain(lmap.derived()).collect();
         metrics.sort_by_key(|metric| metric.id);
         let (replicas, _) = self.member_replicas(lmap, members);
+        let all = members.names().flat_map(|service| self.replicas_of(service));
+        let fastest = paces::bounded(lmap.fastest.in_effect(self.settings.adaptive), all);
         let placed = replicas.iter().any(|replica| !replica.places.is_empty());
         placed.then(|| LmapSpec {
             id: lmap.id,
@@ -178,7 +181,7 @@ impl ControlPlane {
             model: lmap.model_in_use().map(TrainedModel::to_vec).unwrap_or_default(),
             detector: lmap.detector,
             several_services: true,
-            fastest: lmap.fastest.in_effect(self.settings.adaptive),
+            fastest,
         })
     }
 

@@ -92,6 +92,11 @@ pub struct Replica {
     /// Interval at which its values change, and its heartbeat words with them. `None`: its heartbeat word beats by
     /// itself.
     pub changes_every: Option<Interval>,
+    /// The shortest time between two samples by whatever samples it, while something seems wrong with its service.
+    /// `None`: nothing that samples it changes its pace.
+    pub fastest: Option<Interval>,
+    /// Whether it tells itself when its values were sampled.
+    is_sampler: bool,
     regions: BTreeMap<u32, ReplicaRegion>,
     /// Read by this agent; workers do not read it.
     span_ring: Option<RegionSize>,
@@ -127,6 +132,8 @@ impl Replica {
             service,
             instance,
             changes_every: None,
+            fastest: None,
+            is_sampler: false,
             observed: None,
             regions: BTreeMap::new(),
             span_ring: None,
@@ -135,6 +142,21 @@ impl Replica {
             declared: BTreeMap::new(),
             subjects: BTreeMap::new(),
         }
+    }
+
+    /// It samples its values itself, as often as every `fastest`, and tells when it did.
+    pub fn samples_itself(&mut self, fastest: Interval) {
+        (self.fastest, self.is_sampler) = (Some(fastest), true);
+    }
+
+    /// Whether it has values that it writes at any time.
+    pub fn writes_itself(&self) -> bool {
+        self.changes_every.is_none() && self.regions.keys().any(|number| *number != Self::AGENT_REGION)
+    }
+
+    /// Whether the heartbeat word of its region `number` tells when values were sampled: the agent's does.
+    pub fn tells_times(&self, number: u32) -> bool {
+        self.is_sampler || number == Self::AGENT_REGION
     }
 
     pub fn regions(&self) -> impl Iterator<Item = (u32, ReplicaRegion)> {

@@ -299,13 +299,18 @@ impl ControlPlane {
             worker: lmap.worker.map(|worker| worker.0),
             interval_us: lmap.interval.length().0 / 1000,
             interval_by: lmap.interval_by.clone(),
-            fastest_us: lmap.fastest.in_effect(self.settings.adaptive).map_or(0, |of| of.length().0 / 1000),
+            fastest_us: self.fastest_of(lmap).map_or(0, |of| of.length().0 / 1000),
             model_by: if lmap.model.is_empty() { String::new() } else { lmap.model_by.clone() },
             model_unused: !lmap.model.is_empty() && lmap.model_in_use().is_none(),
             ..proto::LmapStatus::default()
         };
         match (&lmap.health.summary, &lmap.sent) {
-            (Some(summary), Some(sent)) => with_summary(status, lmap.health.at, summary, sent, &self.subjects(lmap)),
+            (Some(summary), Some(sent)) => {
+                let status = with_summary(status, lmap.health.at, summary, sent, &self.subjects(lmap));
+                // It may be newer than the summary.
+                let fetch_us = lmap.pace.map_or(status.fetch_us, |pace| pace.length().0 / 1000);
+                proto::LmapStatus { fetch_us, ..status }
+            }
             _ => status,
         }
     }

@@ -16,6 +16,8 @@ use crate::span_columns;
 pub struct SentConfig {
     pub epoch: Epoch,
     pub interval: Interval,
+    /// Least time between two fetches while something seems wrong.
+    pub fastest: Option<Interval>,
     /// Whether it had an operator's model.
     pub has_model: bool,
     /// Sorted by id.
@@ -40,8 +42,8 @@ impl SentConfig {
         let texts = spec.metrics.iter().map(|metric| footprint::of_copy(&metric.series)).sum::<usize>();
         let titles = columns.iter().map(|title| size_of::<String>() + title.capacity()).sum::<usize>();
         let kept_bytes = spec.metrics.capacity() * size_of::<MetricSpec>() + texts + titles;
-        let (interval, has_model) = (spec.interval, !spec.model.is_empty());
-        Self { epoch, interval, has_model, metrics: spec.metrics, replicas, columns, services, kept_bytes }
+        let (interval, fastest, has_model) = (spec.interval, spec.fastest, !spec.model.is_empty());
+        Self { epoch, interval, fastest, has_model, metrics: spec.metrics, replicas, columns, services, kept_bytes }
     }
 
     /// Bytes that its metrics and titles take, as they were asked for.

@@ -143,6 +143,13 @@ impl ControlPlane {
         }
     }
 
+    /// What the agent samples of a replica it can sample as often as every `fastest`, if the service is fetched as often.
+    pub fn agent_fastest(&mut self, connection: ConnectionId, fastest: Interval) {
+        if let Some(replica) = self.connections.replica_mut(connection) {
+            replica.fastest = Some(replica.fastest.map_or(fastest, |known| known.min(fastest)));
+        }
+    }
+
     /// Adds a region with the agent's own `series` about the replica of `connection` (process metrics). Their
     /// [`PlacedSeries::region`] is ignored. Series over a limit are left out and counted.
     pub fn agent_region(
@@ -212,7 +219,7 @@ impl ControlPlane {
             return Ok(());
         };
         let observed = hello.observed();
-        let Hello { service, instance, process_metrics, changes_every, .. } = hello;
+        let Hello { service, instance, process_metrics, changes_every, fastest, .. } = hello;
         let pid = entry.peer.pid;
         let (service, instance) = entry.pod.names(service, instance)?;
         if !entry.pod.is_verified() && !self.settings.may_be(&entry.peer, &service) {
@@ -227,6 +234,9 @@ impl ControlPlane {
         let replica = self.numbers.next_replica();
         let mut taken = Replica::new(replica, service.clone(), instance.clone(), owner);
         (taken.changes_every, taken.observed) = (changes_every, observed);
+        if let Some(fastest) = fastest.filter(|_| changes_every.is_some()) {
+            taken.samples_itself(fastest);
+        }
         self.connections.register(connection, taken);
         self.services.entry(service.clone()).or_default().replicas.insert(connection);
         let welcome = proto::Welcome {

@@ -18,6 +18,7 @@ use super::lmap::{Lmap, ProblemLog};
 use super::lmap_options::MAX_MODELS_BYTES;
 use super::move_times::MoveTimes;
 use super::numbers::Numbers;
+use super::paces::Paces;
 use super::rdma_access::RdmaAccess;
 use super::release::{Release, Releases};
 use super::settings::{self, AggregationRule, IdentityRule, Settings};
@@ -65,6 +66,8 @@ pub struct ControlPlane {
     pub(super) move_times: MoveTimes,
     pub(super) numbers: Numbers,
     pub(super) streams: WantedStreams,
+    /// Services that are fetched faster, as was told last.
+    pub(super) paces: Paces,
 }
 
 impl ControlPlane {
@@ -92,6 +95,7 @@ impl ControlPlane {
             move_times: MoveTimes::default(),
             numbers: Numbers::default(),
             streams: WantedStreams::default(),
+            paces: Paces::default(),
         }
     }
 
@@ -157,8 +161,8 @@ impl ControlPlane {
     }
 
     /// Does what is due at `now`: closes connections without a hello, fences workers whose lease expired, takes longer
-    /// intervals that were waited for, sends changes that have settled, and releases slots and regions. Returns when to
-    /// call again at the latest; [`Nanos::NEVER`] if nothing is due.
+    /// intervals that were waited for, sends changes that have settled, tells which services are fetched faster, and
+    /// releases slots and regions. Returns when to call again at the latest; [`Nanos::NEVER`] if nothing is due.
     pub fn poll(&mut self, now: Nanos) -> Nanos {
         self.close_late(now);
         self.shares.expire(now);
@@ -167,6 +171,7 @@ impl ControlPlane {
         self.dismiss_leaving();
         self.slow_down(now);
         self.send_due(now);
+        self.tell_paces();
         self.track_unsent_releases();
         self.next_deadline()
     }

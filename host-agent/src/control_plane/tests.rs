@@ -9,6 +9,7 @@ mod moves;
 mod operator_models;
 mod operators;
 mod over_several;
+mod pacing;
 mod pods;
 mod registration;
 mod scores;
@@ -144,6 +145,7 @@ impl Node {
             transports: transports.iter().map(ToString::to_string).collect(),
             takes_lowest_share: true,
             hands_over_models: true,
+            reads_sample_times: true,
             ..proto::WorkerHello::default()
         };
         self.plane.worker_connected(self.now, ConnectionId(connection), &OWNER, &hello);

@@ -81,6 +81,7 @@ impl ControlPlane {
                 Err(DropReason::Stale) => self.counters.stale_verdicts += 1,
                 Ok(()) => {
                     self.counters.verdicts += 1;
+                    self.hurry(worker, &verdict);
                     self.take_verdict(worker, UnixNanos(message.at_unix_ns), verdict);
                 }
             }
@@ -100,6 +101,7 @@ impl ControlPlane {
             summary.scores.truncate(SCORES);
             summary.reasons.truncate(REASONS);
             summary.silent_replicas.truncate(wire::control::MAX_REPLICAS);
+            self.take_pace(worker, &summary);
             if let Some(lmap) = self.lmaps.get_mut(&id) {
                 let columns = lmap.sent.as_ref().map_or(0, |sent| sent.columns.len());
                 summary.each.truncate(if lmap.looked_at { columns } else { 0 });

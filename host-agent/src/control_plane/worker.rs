@@ -38,6 +38,15 @@ pub enum Departure {
     Granted,
 }
 
+/// What a worker takes the heartbeat words of regions for that are sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SampledWords {
+    /// Counts of samples, at a pace that does not change.
+    Counts,
+    /// When they were taken.
+    Times,
+}
+
 /// A run of a worker, from its hello until it is fenced. It may lose its connection and reconnect.
 #[derive(Debug)]
 pub struct Session {
@@ -53,6 +62,8 @@ pub struct Session {
     pub takes_streams: bool,
     /// Interfaces that it reads for such streams at most.
     pub stream_interfaces: u32,
+    /// What it makes of values that are sampled.
+    pub sampled_words: SampledWords,
     /// The list of streams that it was told last, over this connection.
     pub streams_sent: Option<u64>,
     /// The release that it is of.
@@ -207,6 +218,7 @@ mod tests {
             hands_over_models: true,
             takes_streams: true,
             stream_interfaces: 0,
+            sampled_words: SampledWords::Times,
             streams_sent: None,
             version: String::new(),
             warnings: Vec::new(),

@@ -14,7 +14,7 @@ use wire::time::Nanos;
 
 use super::action::{Action, ConnectionId};
 use super::state::ControlPlane;
-use super::worker::{Acknowledgement, Departure, Session, Worker};
+use super::worker::{Acknowledgement, Departure, SampledWords, Session, Worker};
 
 /// Most lines about what a worker leaves open, and most characters of each.
 const WARNINGS: (usize, usize) = (16, 256);
@@ -88,6 +88,7 @@ impl ControlPlane {
                 hands_over_models: hello.hands_over_models,
                 takes_streams: hello.takes_streams,
                 stream_interfaces: hello.stream_interfaces,
+                sampled_words: if hello.reads_sample_times { SampledWords::Times } else { SampledWords::Counts },
                 streams_sent: None,
                 version: hello.version.chars().take(32).collect(),
                 warnings: printable_warnings(hello),

@@ -33,7 +33,7 @@ use super::known::KnownObjects;
 use super::*;
 use crate::clock::Clock;
 use crate::control_plane::Settings;
-use crate::filled_region::FilledRegion;
+use crate::filled_region::{FilledRegion, Sampling};
 use crate::pod_watch::PodPlan;
 
 const WITHIN: Duration = Duration::from_secs(20);
@@ -168,7 +168,8 @@ fn replica_of(service: &str, name: &str, node: &Node) -> FilledRegion {
     };
     let placed = PlacedSeries { series, region: 0, first: Slot(0), shards: Shards::ONE, declared: Declaration::NONE };
     let who = (ServiceName::new(service).unwrap(), InstanceName::new(name).unwrap());
-    FilledRegion::create("test", who, (1, vec![placed]), Nanos::from_millis(100), |_| {}, node).unwrap()
+    let sampling = Sampling { every: Nanos::from_millis(100), fastest: None, first: Nanos::ZERO };
+    FilledRegion::create("test", who, (1, vec![placed]), sampling, |_| {}, node).unwrap()
 }
 
 fn lmap_of(node: &Node, name: &str) -> Option<LmapStatus> {

@@ -9,7 +9,7 @@ use wire::proto::operators as proto;
 use wire::time::Nanos;
 
 use super::ExportSettings;
-use crate::filled_region::FilledRegion;
+use crate::filled_region::{FilledRegion, Sampling};
 use crate::node::Node;
 
 /// Names the memory of regions.
@@ -144,16 +144,16 @@ impl Exporter {
         self.exports += 1;
         self.uncounted += 1;
         if self.target.end() {
-            self.choose(node);
+            self.choose(node, open);
         } else if self.region.is_none() && self.target.is_chosen() {
-            self.fill(node);
+            self.fill(node, open);
         }
         if let Some(region) = &self.region {
-            region.write(&self.target);
+            region.write(&self.target, open);
         }
     }
 
-    fn choose(&mut self, node: &Node) {
+    fn choose(&mut self, node: &Node, now: Nanos) {
         let before = self.target.placed();
         self.target.choose();
         if self.region.is_some() && self.target.placed() == before {
@@ -163,15 +163,17 @@ impl Exporter {
         let (service, instance) = (self.service.as_str(), self.instance.as_str());
         let (series, watched, columns) = (report.exposed, report.watched, report.columns);
         tracing::info!(service, instance, series, watched, columns, "series of OTLP metrics chosen");
-        self.fill(node);
+        self.fill(node, now);
     }
 
-    /// Makes a region for what is chosen. The old one goes after the new one is there, so that common series stay.
-    fn fill(&mut self, node: &Node) {
+    /// Makes a region for what is chosen, with values of `first`. The old one goes after the new one is there, so that
+    /// common series stay.
+    fn fill(&mut self, node: &Node, first: Nanos) {
         let every = self.interval.or_else(|| usual(&self.periods)).unwrap_or(Nanos::from_secs(1));
         self.interval = Some(every);
         let who = (self.service.clone(), self.instance.clone());
-        match FilledRegion::of_target(MEMORY, who, &self.target, every, node) {
+        let sampling = Sampling { every, fastest: None, first };
+        match FilledRegion::of_target(MEMORY, who, &self.target, sampling, node) {
             Ok(new) => {
                 if let Some(old) = self.region.replace(new) {
                     old.leave(node);

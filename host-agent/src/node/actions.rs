@@ -33,7 +33,7 @@ impl Node {
                 // Not the time of the hello: the number may have been reused since the process connected.
                 let connected = state.connected.get(&connection).copied().filter(|_| pid != 0 && process_metrics);
                 if let (Some(requests), Some(connected)) = (&state.requests, connected) {
-                    requests.leave(process_metrics::Request::Measure { connection, pid, connected });
+                    requests.leave(process_metrics::Request::Measure { connection, service, pid, connected });
                 }
             }
             Action::ReadSpans { connection, service, instance, owner, region, size, first_ticket } => {
@@ -88,6 +88,7 @@ impl Node {
                 state.tell(|dispatch| dispatch.lmap_deleted(lmap, &service, deletion.reason()));
             }
             Action::Rows(batch) => state.tell(|dispatch| dispatch.rows(&batch)),
+            Action::Paces(paces) => self.tell_paces(state, paces),
         }
     }
 
@@ -207,6 +208,7 @@ mod tests {
         let (first, _unknown) = (hello(7), hello(0));
 
         let measured: Vec<_> = requests.try_iter().collect();
-        assert_eq!(measured, [Request::Measure { connection: first, pid: 7, connected: Nanos(5) }]);
+        let service = ServiceName::new("payment").unwrap();
+        assert_eq!(measured, [Request::Measure { connection: first, service, pid: 7, connected: Nanos(5) }]);
     }
 }

@@ -87,6 +87,19 @@ impl Family {
 
     /// The values of processes `pids` at `now`. Those that cannot be read, or have ended, do not count.
     pub fn sample(&mut self, pids: &BTreeSet<u32>, now: Nanos) -> Values {
+        let is_due = self.last_slow.is_none_or(|last| now >= last.plus(self.slow_every));
+        self.sample_with(pids, now, (is_due, is_due))
+    }
+
+    /// The same, between samples as they are usual: with all counters, also the expensive ones. Means over the last second
+    /// and connections are not read more often.
+    pub fn sample_all(&mut self, pids: &BTreeSet<u32>, now: Nanos) -> Values {
+        let is_due = self.last_slow.is_none_or(|last| now >= last.plus(SLOW));
+        self.sample_with(pids, now, (true, is_due))
+    }
+
+    /// `expensive`: with expensive counters; `slow`: with what is of the last second.
+    fn sample_with(&mut self, pids: &BTreeSet<u32>, now: Nanos, (expensive, slow): (bool, bool)) -> Values {
         self.members.retain(|pid, _| pids.contains(pid));
         for &pid in pids {
             if !self.members.contains_key(&pid)
@@ -95,7 +108,6 @@ impl Family {
                 self.members.insert(pid, Member { measured, from_start: self.begun, last: Values::default() });
             }
         }
-        let slow = self.last_slow.is_none_or(|last| now >= last.plus(self.slow_every));
         let mut ended = Vec::new();
         let mut left = FILES;
         let mut network = true;
@@ -104,14 +116,14 @@ impl Family {
         let (mut shared, mut most_shared) = (0_u64, 0);
         for (&pid, member) in &mut self.members {
             // At the same time for all of them: sums of expensive and other values are compared.
-            let sampled = member.measured.sample_with(left, slow);
+            let sampled = member.measured.sample_with(left, expensive);
             left = left.saturating_sub(member.measured.files());
             let Ok(mut values) = sampled else {
                 ended.push(pid);
                 continue;
             };
             // They share the namespace, so one of them tells its counters.
-            if slow && core::mem::take(&mut network) && member.measured.has_own_network() {
+            if expensive && core::mem::take(&mut network) && member.measured.has_own_network() {
                 self.reader.count(pid, &mut values);
             }
             stopped += u64::from(member.measured.is_stopped());

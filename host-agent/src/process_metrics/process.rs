@@ -16,6 +16,8 @@ use sources::process::{Io, Stat, Statm};
 /// Threads of a process with more threads than this are not read: its CPU time is accurate to a clock tick only, and
 /// its waiting time is missing.
 pub const MAX_TASKS: usize = 64;
+/// Expensive values are read again after this time: a sample may come a little early, and would have none of them.
+const SLOW_AT: Nanos = Nanos(SLOW.0 - SLOW.0 / 20);
 /// Why a process is not measured, or not any more.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -172,11 +174,20 @@ impl MeasuredProcess {
     ///
     /// [`ProcessError`] if it has ended.
     pub fn sample(&mut self, now: Nanos, most: usize) -> Result<Values, ProcessError> {
-        let slow = self.last_slow.is_none_or(|last| now >= last.plus(SLOW));
-        let values = self.sample_with(most, slow)?;
-        if slow {
-            self.last_slow = Some(now);
+        if self.last_slow.is_none_or(|last| now >= last.plus(SLOW_AT)) {
+            return self.sample_all(now, most);
         }
+        self.sample_with(most, false)
+    }
+
+    /// The same, with all values, also the expensive ones.
+    ///
+    /// # Errors
+    ///
+    /// [`ProcessError`] if it has ended.
+    pub fn sample_all(&mut self, now: Nanos, most: usize) -> Result<Values, ProcessError> {
+        let values = self.sample_with(most, true)?;
+        self.last_slow = Some(now);
         Ok(values)
     }
 

@@ -10,7 +10,7 @@ use wire::registration::{PlacedSeries, Shards};
 use wire::time::Nanos;
 
 use super::plan::TargetPlan;
-use crate::filled_region::{Failure, FilledRegion};
+use crate::filled_region::{Failure, FilledRegion, Sampling};
 use crate::node::Node;
 
 /// Names the memory of regions.
@@ -24,28 +24,28 @@ const FAILURES: &str = "scrape_failures";
 const TOOK: &str = "scrape_duration_seconds";
 const SAMPLES: &str = "scrape_samples_scraped";
 
-/// The replica with the chosen series of `target`, which change every `every`.
+/// The replica with the chosen series of `target`, which is scraped so.
 pub(super) fn of_values(
     plan: &TargetPlan,
     target: &Target,
-    every: Nanos,
+    sampling: Sampling,
     node: &Node,
 ) -> Result<FilledRegion, Failure> {
     let who = (plan.service.clone(), plan.instance.clone());
-    FilledRegion::of_target(MEMORY, who, target, every, node)
+    FilledRegion::of_target(MEMORY, who, target, sampling, node)
 }
 
 /// The replica that says whether the target is up.
-pub(super) fn of_health(plan: &TargetPlan, every: Nanos, node: &Node) -> Result<FilledRegion, Failure> {
+pub(super) fn of_health(plan: &TargetPlan, sampling: Sampling, node: &Node) -> Result<FilledRegion, Failure> {
     let instance = InstanceName::new(&format!("{}/scrape", plan.instance))?;
     let series = health(plan)?;
-    FilledRegion::create(MEMORY, (plan.service.clone(), instance), (4, series), every, |_| {}, node)
+    FilledRegion::create(MEMORY, (plan.service.clone(), instance), (4, series), sampling, |_| {}, node)
 }
 
-/// Writes how many scrapes have failed in a row, how long the last one took, and how many samples it had.
-pub(super) fn write_health(region: &FilledRegion, failures: u32, took: Nanos, samples: usize) {
+/// Writes at `now` how many scrapes have failed in a row, how long the last one took, and how many samples it had.
+pub(super) fn write_health(region: &FilledRegion, failures: u32, (took, samples): (Nanos, usize), now: Nanos) {
     let up = f64::from(u8::from(failures == 0));
-    region.write_gauges([up, f64::from(failures), took.0 as f64 / 1e9, samples as f64]);
+    region.write_gauges([up, f64::from(failures), took.0 as f64 / 1e9, samples as f64], now);
 }
 
 fn health(plan: &TargetPlan) -> Result<Vec<PlacedSeries>, NameError> {

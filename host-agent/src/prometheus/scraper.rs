@@ -7,12 +7,16 @@ use agent_runtime::http_client::{GetError, SendError};
 use exposition::{ACCEPT, Format, FormatError, cost};
 use otlp::gzip::{self, GzipError};
 use otlp::{ForeignListener, ListenerRules};
+use tokio::sync::watch;
+use wire::name::ServiceName;
 use wire::time::Nanos;
 
 use super::plan::TargetPlan;
 use super::replica::{of_health, of_values, write_health};
 use super::view::{FOREIGN, REASONS, ScrapeFailure, TargetView};
-use crate::filled_region::FilledRegion;
+use crate::clock::Clock;
+use crate::control_plane::Paces;
+use crate::filled_region::{FilledRegion, Sampling};
 use crate::node::Node;
 
 /// Time between two scrapes while a target is learnt.
@@ -65,6 +69,15 @@ impl ScrapeError {
     }
 }
 
+/// A scrape that has ended.
+#[derive(Clone, Copy, Debug)]
+struct ScrapeTime {
+    began: Nanos,
+    took: Nanos,
+    /// Whether it came before the usual one would have.
+    is_extra: bool,
+}
+
 /// The task of one target.
 pub(super) struct Scraper {
     plan: TargetPlan,
@@ -78,6 +91,8 @@ pub(super) struct Scraper {
     /// How long scrapes took, while it is learnt.
     took: Vec<Nanos>,
     interval: Nanos,
+    /// The shortest time between two scrapes, while its service is fetched faster; `None`: its interval is fixed.
+    fastest: Option<Nanos>,
     /// Scrapes that failed since the last one that succeeded.
     failures: u32,
     /// Whether the exporter said in the scrape before that its program is down.
@@ -107,6 +122,7 @@ impl Scraper {
             health: None,
             took,
             interval,
+            fastest: None,
             failures: 0,
             said_down: false,
             running: 0,
@@ -122,22 +138,29 @@ impl Scraper {
 
     /// Scrapes for ever. A scrape that is missed since the one before took too long is counted, and not made up for.
     pub(super) async fn run(&mut self, offset: Nanos) {
-        let clock = self.node.clock();
-        let mut next = clock.now().plus(offset);
+        let (clock, mut paces) = (self.node.clock(), self.node.paces());
+        let (mut next, mut last) = (clock.now().plus(offset), None);
         loop {
-            let wait = next.since(clock.now()).unwrap_or(Nanos::ZERO);
-            tokio::time::sleep(wait.into()).await;
+            let early = last.filter(|_| self.may_hurry()).map(|last| (last, self.plan.cpu_share));
+            let due = wait(&mut paces, &self.plan.service, (next, early), clock).await;
             let began = clock.now();
             let outcome = self.scrape_in_time().await;
             let took = clock.now().since(began).unwrap_or(Nanos::ZERO);
-            self.end(outcome, took);
+            self.end(outcome, ScrapeTime { began, took, is_extra: due < next });
             // Once series are chosen, the interval itself keeps to the share.
             let share = if self.plan.interval.is_some() { FIXED_SHARE } else { self.plan.cpu_share };
             let rest = self.values.is_none().then(|| cost::rest(took, share));
-            let (after, missed) = following(next, clock.now(), self.interval, rest);
+            let (after, missed) = following(due, clock.now(), self.interval, rest);
             self.view.counts.late.add(missed);
-            next = after;
+            (next, last) = (after, Some((began, took)));
         }
+    }
+
+    /// Whether it may be scraped before it is due as usual. Not while it fails, has just started, or is learnt: failures,
+    /// starts and what is learnt are counted in scrapes.
+    fn may_hurry(&self) -> bool {
+        let is_calm = self.failures == 0 && !self.said_down && self.running > STARTING;
+        self.fastest.is_some() && self.values.is_some() && is_calm && !self.view.target().is_learning()
     }
 
     /// Scrapes once. As long as there is no answer, each interval counts as a failure: a target that hangs would
@@ -156,12 +179,12 @@ impl Scraper {
             waited = waited.plus(interval);
             self.failures = self.failures.saturating_add(1);
             if let Some(health) = &self.health {
-                write_health(health, self.failures, waited, 0);
+                write_health(health, self.failures, (waited, 0), self.node.clock().now());
             }
         }
     }
 
-    fn end(&mut self, outcome: Result<bool, ScrapeError>, took: Nanos) {
+    fn end(&mut self, outcome: Result<bool, ScrapeError>, ScrapeTime { began, took, is_extra }: ScrapeTime) {
         let counts = &self.view.counts;
         counts.scrapes.one_more();
         counts.took_us.add(took.0 / 1_000);
@@ -186,17 +209,17 @@ impl Scraper {
                 for (count, refused) in counts.refused.iter().zip(refused) {
                     count.add(refused as u64);
                 }
-                self.running = self.running.saturating_add(1);
+                self.running = self.running.saturating_add(u32::from(!is_extra));
                 if self.view.target().program().restarted && self.running > STARTING {
                     self.leave();
                 }
                 if choose {
-                    self.choose();
+                    self.choose(began);
                 } else if self.values.is_none() && self.view.target().is_chosen() {
-                    self.enter();
+                    self.enter(began);
                 }
                 if let Some(values) = &self.values {
-                    values.write(&self.view.target());
+                    values.write(&self.view.target(), began);
                 }
             }
             Err(error) => {
@@ -210,7 +233,7 @@ impl Scraper {
         }
         if let Some(health) = &self.health {
             let samples = if self.failures == 0 { self.view.target().last_scrape().0 } else { 0 };
-            write_health(health, self.failures, took, samples);
+            write_health(health, self.failures, (took, samples), self.node.clock().now());
         }
         if self.took.len() > self.plan.settings.window as usize {
             self.took.clear();
@@ -245,7 +268,7 @@ impl Scraper {
 
     /// Chooses series, then replaces the region by one for them. The old one goes after the new one is there, so that
     /// common series stay.
-    fn choose(&mut self) {
+    fn choose(&mut self, began: Nanos) {
         let mut target = self.view.target();
         let before = target.placed();
         target.choose();
@@ -255,6 +278,7 @@ impl Scraper {
         }
         if self.plan.interval.is_none() && self.values.is_none() {
             self.interval = cost::interval(&mut self.took, self.plan.cpu_share);
+            self.fastest = Some(cost::fastest(&mut self.took, self.plan.cpu_share));
             self.view.state().interval = self.interval;
         }
         let report = target.report();
@@ -269,14 +293,16 @@ impl Scraper {
             "series chosen"
         );
         drop(target);
-        self.enter();
+        self.enter(began);
         self.took = Vec::new();
     }
 
-    /// Announces regions for the chosen series. Old ones go after the new ones are there.
-    fn enter(&mut self) {
-        let (target, every, service) = (self.view.target(), self.interval, self.view.service());
-        match of_values(&self.plan, &target, every, &self.node) {
+    /// Announces regions for the chosen series, first with values of a scrape that `began` then. Old ones go after the new
+    /// ones are there.
+    fn enter(&mut self, began: Nanos) {
+        let (target, service) = (self.view.target(), self.view.service());
+        let sampling = Sampling { every: self.interval, fastest: self.fastest, first: began };
+        match of_values(&self.plan, &target, sampling, &self.node) {
             Ok(new) => {
                 if let Some(old) = self.values.replace(new) {
                     old.leave(&self.node);
@@ -285,12 +311,35 @@ impl Scraper {
             Err(error) => tracing::warn!(service, error = &*error as &dyn core::error::Error, "no region for a target"),
         }
         if self.health.is_none() {
-            match of_health(&self.plan, every, &self.node) {
+            match of_health(&self.plan, sampling, &self.node) {
                 Ok(new) => self.health = Some(new),
                 Err(error) => {
                     tracing::warn!(service, error = &*error as &dyn core::error::Error, "no region for a target");
                 }
             }
+        }
+    }
+}
+
+/// Waits until a target of `service` is due: at `next` as usual; earlier while its service is fetched faster, if there is
+/// an `early` scrape to come: by when the last one began, how long it took, and the share of a processor. Returns when it
+/// was due.
+async fn wait(
+    paces: &mut watch::Receiver<Paces>,
+    service: &ServiceName,
+    (next, early): (Nanos, Option<((Nanos, Nanos), f64)>),
+    clock: Clock,
+) -> Nanos {
+    loop {
+        let pace = paces.borrow_and_update().get(service).copied();
+        let sooner = early.zip(pace).map(|((last, share), pace)| cost::sooner(last, pace.length(), share));
+        // One that would have been before anything seemed wrong is due now: the next usual one is a whole interval later.
+        let due = sooner.map_or(next, |sooner| sooner.max(clock.now()).min(next));
+        let left = due.since(clock.now()).unwrap_or(Nanos::ZERO);
+        tokio::select! {
+            () = tokio::time::sleep(left.into()) => return due,
+            // The scraper has the node, and so the sender.
+            _ = paces.changed() => {}
         }
     }
 }
@@ -343,6 +392,8 @@ async fn scrape(
 
 #[cfg(test)]
 mod tests {
+    use wire::time::Interval;
+
     use super::*;
 
     const SECOND: Nanos = Nanos::from_secs(1);
@@ -374,6 +425,24 @@ mod tests {
             assert_eq!(end == Nanos::from_secs(60), busy < share, "{millis} ms");
             assert_eq!(late == 0, (millis as f64) < share * 2_000.0, "{millis} ms: {late}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_target_is_scraped_earlier_as_soon_as_its_service_is_fetched_faster_and_not_if_it_may_not_be() {
+        let (clock, name) = (Clock::start(), |name| ServiceName::new(name).unwrap());
+        let (sender, mut paces) = watch::channel(Paces::default());
+        let pace = Interval::new(Nanos::from_millis(100)).unwrap();
+        let (last, hour) = ((clock.now(), Nanos::from_millis(1)), clock.now().plus(Nanos::from_secs(3_600)));
+        let redis = name("redis");
+
+        let waiting = wait(&mut paces, &redis, (hour, Some((last, 0.05))), clock);
+        let told = async { sender.send_replace(Paces::new([(name("redis"), pace)].into())) };
+        let (due, _) = tokio::join!(waiting, told);
+        assert_eq!(due, last.0.plus(Nanos::from_millis(100)));
+
+        let soon = clock.now().plus(Nanos::from_millis(1));
+        assert_eq!(wait(&mut paces, &redis, (soon, None), clock).await, soon);
+        assert_eq!(wait(&mut paces, &name("cart"), (soon, Some((last, 0.05))), clock).await, soon);
     }
 
     #[test]
