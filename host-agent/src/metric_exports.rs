@@ -178,7 +178,10 @@ impl Exports {
         let exporter = all.entry(instance.clone()).or_insert_with(new);
         let room = series.room(exporter.holder());
         let free = usize::try_from(room).unwrap_or(usize::MAX);
-        let is_bounded_by_share = exporter.known_series().saturating_add(free) < self.settings.series;
+        let is_bounded_by_share = exporter.weight().saturating_add(free) < self.settings.series;
+        // Without room for what another replica has decided, it learns by itself.
+        let model = model.filter(|(target, _)| target.weight() <= free);
+        let free = free - model.as_ref().map_or(0, |(target, _)| target.weight());
         let read = exporter.take(export.encoded, (points, free), model, node, now);
         if self.count(exporter).of(Discard::NoRoom) > 0
             && is_bounded_by_share
@@ -221,14 +224,14 @@ impl Exports {
     }
 }
 
-/// Who has how many exporters, and how many series of them are known.
+/// Who has how many exporters, and for how many series they count.
 fn shares(services: &Services, settings: &ExportSettings) -> (Shares<Holder>, Shares<Holder>) {
     let (exporters, all_series) = (settings.exporters as u64, settings.all_series as u64);
     let mut replicas = Shares::new("replicas with OTLP metrics", "otlp.metrics.max_replicas", exporters);
     let mut series = Shares::new("series of OTLP metrics", "otlp.metrics.max_all_series", all_series);
     for exporter in services.values().flat_map(BTreeMap::values) {
         replicas.add(exporter.holder().clone(), 1);
-        series.add(exporter.holder().clone(), exporter.known_series() as u64);
+        series.add(exporter.holder().clone(), exporter.weight() as u64);
     }
     (replicas, series)
 }

@@ -230,7 +230,7 @@ impl<'c> Chooser<'c> {
 
     fn take_what_moves(&mut self) {
         let is_moving = |at: usize| !self.candidates[at].form.counts() || !self.is_quiet(at);
-        let mut order = Vec::new();
+        let mut order = Vec::with_capacity(self.candidates.len());
         for (name, mut members) in self.by_name(is_moving) {
             let weight = |at: &usize| self.moved[*at].weight;
             let labels = |at: &usize| self.candidates[*at].labels;
@@ -318,9 +318,7 @@ impl<'c> Chooser<'c> {
         let names = self.by_name(|at| self.candidates[at].form.counts() && self.is_quiet(at));
         let mut names: Vec<_> = names.into_iter().map(|(name, members)| (subject(name), name, members)).collect();
         names.sort_unstable();
-        let names: Vec<(String, Vec<usize>)> =
-            names.into_iter().map(|(_, name, members)| (name.to_owned(), members)).collect();
-        for (name, members) in names {
+        for (_, name, members) in names {
             let columns = members.first().map_or(0, |at| self.candidates[*at].form.columns());
             if columns > self.left {
                 // Undecided: there is no room.
@@ -329,7 +327,7 @@ impl<'c> Chooser<'c> {
             self.left -= columns;
             let single = members.len() == 1 && members.iter().all(|at| self.candidates[*at].labels.is_empty());
             if !single {
-                self.rests.insert(name);
+                self.rests.insert(name.to_owned());
             }
             let fate = if single { Fate::Watched } else { Fate::Rest };
             for at in members {

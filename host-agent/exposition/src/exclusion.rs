@@ -1,6 +1,7 @@
 //! Why series have no column.
 
 use core::fmt;
+use std::sync::Arc;
 
 /// Why a series is not watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +17,7 @@ pub enum Exclusion {
     /// It is about the process of an exporter, or its requests.
     Exporter,
     /// A series of this name, which is watched, says the same.
-    Redundant(Box<str>),
+    Redundant(Arc<str>),
     /// There was no room.
     NoRoom,
     /// It has a name or labels that no column may have, and its name has no rest.
@@ -44,8 +45,24 @@ impl Exclusion {
         "type",
     ];
 
+    /// The one of this place, without the name of a series that says the same.
+    pub(crate) fn at(place: usize) -> Self {
+        match place {
+            0 => Self::NotAllowed,
+            1 => Self::Denied,
+            2 => Self::Constant,
+            3 => Self::TimeOfDay,
+            4 => Self::Exporter,
+            5 => Self::Redundant("another".into()),
+            6 => Self::NoRoom,
+            7 => Self::Labels,
+            9 => Self::Gone,
+            _ => Self::CameLater,
+        }
+    }
+
     /// Its place in [`Self::REASONS`].
-    const fn place(&self) -> usize {
+    pub(crate) const fn place(&self) -> usize {
         match self {
             Self::NotAllowed => 0,
             Self::Denied => 1,
@@ -126,7 +143,7 @@ mod tests {
             Exclusion::Constant,
             Exclusion::TimeOfDay,
             Exclusion::Exporter,
-            Exclusion::Redundant("a".into()),
+            Exclusion::Redundant("another".into()),
             Exclusion::NoRoom,
             Exclusion::Labels,
             Exclusion::CameLater,
@@ -139,6 +156,7 @@ mod tests {
         }
         counted.add_ignored(1);
 
+        assert!(all.iter().all(|why| Exclusion::at(why.place()) == *why));
         assert_eq!(counted.counts(), [1; Exclusion::REASONS.len()]);
         assert_eq!(counted.and(counted).counts(), [2; Exclusion::REASONS.len()]);
     }

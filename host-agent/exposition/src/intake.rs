@@ -6,7 +6,7 @@ use crate::format::{Description, Sink};
 use crate::lines::{Line, Lines, NoRoom};
 use crate::point_times::PointTimes;
 use crate::refused_samples::RefusedSamples;
-use crate::series::{AllSeries, SeriesNumber};
+use crate::series::{AllSeries, NotAdded, SeriesNumber};
 
 /// Takes the samples of one scrape.
 pub(crate) struct Intake<'t> {
@@ -24,7 +24,7 @@ pub(crate) struct Intake<'t> {
 /// Why a sample has no line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoLine {
-    /// There are too many samples, or its key is too long.
+    /// There are too many samples, or its names are too long.
     Room(NoRoom),
     /// It cannot be described.
     Description,
@@ -50,9 +50,12 @@ impl Intake<'_> {
     }
 
     fn add(&mut self, key: &[u8], describe: impl FnOnce() -> Option<Description>) -> Result<Line, NoLine> {
-        self.lines.room(key, self.limit).map_err(NoLine::Room)?;
+        let room = self.lines.room(key, self.limit).map_err(NoLine::Room)?;
         let description = describe().ok_or(NoLine::Description)?;
-        let (line, new) = self.all.add(description, self.lines).ok_or(NoLine::Type)?;
+        let (line, new) = self.all.add(description, self.lines, room).map_err(|why| match why {
+            NotAdded::OtherType => NoLine::Type,
+            NotAdded::NoRoom => NoLine::Room(NoRoom::Bytes),
+        })?;
         if new.is_some() {
             self.times.forget(line);
         }

@@ -9,12 +9,13 @@
 //! | `intake` | the line of each sample, which may be new |
 //! | `otlp`, `otlp_point` | the points of an OTLP export, likewise; why some are left out |
 //! | `point_times`, `distribution` | OTLP's points in order; histograms of either temporality and any buckets |
-//! | `lines` | every sample of a target, by the bytes that name it: its value now and before |
+//! | `lines` | every sample of a target, by the bytes that name it: its value now and before; what is kept of them |
 //! | `series` | samples put together: counters, gauges, histograms |
 //! | [`choice`], `candidate`, `exclusion` | which series are watched, and why the others are not |
 //! | `output`, `placement` | from series to slots of a region; buckets of any bounds to those of a region |
 //! | `naming` | names, units and groups of the columns |
 //! | [`cost`] | how often a target is scraped |
+//! | `model` | what another replica of the service has decided |
 //! | [`Target`] | all of that for one endpoint: learns, chooses, goes on |
 //!
 //! # What a sample becomes
@@ -39,6 +40,7 @@ mod exclusion;
 mod format;
 mod intake;
 mod lines;
+mod model;
 mod naming;
 mod native;
 mod otlp;

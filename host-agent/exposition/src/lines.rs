@@ -1,6 +1,7 @@
 //! Every sample of a target, by the bytes that name it: its value in this scrape and in the one before.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use crate::discards::Discard;
 use crate::distribution::{Counts, Distribution, HistogramPoint, Relation};
@@ -9,18 +10,18 @@ use crate::distribution::{Counts, Distribution, HistogramPoint, Relation};
 pub type Line = u32;
 
 /// A key longer than this is not kept.
-const MAX_KEY: usize = 2_048;
-/// Bytes of a key, on average.
-const KEY_BYTES: usize = 200;
-/// Buckets of a distribution, on average over all lines.
-const BUCKETS: usize = 16;
+pub const MAX_KEY: usize = 2_048;
+/// Bytes that a line has for its key, for texts of its series and for its buckets, on average over all lines.
+const LINE_BYTES: usize = 900;
+/// Buckets of a point for which memory is kept until the next one comes.
+const KEPT_SCRATCH: usize = 512;
 
 /// Why a key is not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoRoom {
     /// There are as many as are kept.
     Keys,
-    /// It, or all keys together, would be too long.
+    /// It would be too long, or what is kept of all.
     Bytes,
 }
 
@@ -34,14 +35,13 @@ pub struct Lines {
     /// The scrape in which it was last seen.
     seen: Vec<u32>,
     free: Vec<Line>,
-    key_bytes: usize,
+    /// Bytes of all keys, of texts of series, and of distributions.
+    bytes: usize,
     scrape: u32,
     /// Scrapes for which a line that is absent has its last value.
     hold: u32,
     /// Those lines that are counts of histograms with their buckets.
-    distributions: HashMap<Line, Distribution>,
-    /// Buckets of all distributions, as of their last points.
-    buckets: usize,
+    distributions: HashMap<Line, Box<Distribution>>,
     scratch: Counts,
 }
 
@@ -54,7 +54,7 @@ impl Lines {
     /// Begins a scrape.
     pub fn begin(&mut self) {
         self.scrape = self.scrape.saturating_add(1);
-        self.distributions.values_mut().for_each(Distribution::begin);
+        self.distributions.values_mut().for_each(|known| known.begin());
     }
 
     /// The number of this scrape, from 1.
@@ -65,6 +65,27 @@ impl Lines {
     /// How many keys are known.
     pub fn len(&self) -> usize {
         self.index.len()
+    }
+
+    /// For how many lines it counts in a limit: all of them, or more if their names or buckets are longer than those of
+    /// a line on average.
+    pub fn weight(&self) -> usize {
+        self.len().max(self.bytes.div_ceil(LINE_BYTES))
+    }
+
+    /// Bytes that are left for `limit` lines.
+    pub const fn left(&self, limit: usize) -> usize {
+        limit.saturating_mul(LINE_BYTES).saturating_sub(self.bytes)
+    }
+
+    /// Counts `bytes` that are kept of what the lines are of.
+    pub const fn charge(&mut self, bytes: usize) {
+        self.bytes += bytes;
+    }
+
+    /// Counts `bytes` less: they are kept no longer.
+    pub const fn release(&mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_sub(bytes);
     }
 
     /// The line of `key`, if it is known.
@@ -98,8 +119,8 @@ impl Lines {
         if relation == Relation::Growth { self.grow(line, value) } else { self.set(line, value) }
     }
 
-    /// Takes a point of the distribution `line`, unless it is malformed, or there are too many buckets for `limit`
-    /// lines.
+    /// Takes a point of the distribution `line`, unless it is malformed, or its buckets are more than `limit` lines have
+    /// room for: then what was known of them is forgotten.
     pub fn distribute(
         &mut self,
         line: Line,
@@ -107,11 +128,7 @@ impl Lines {
         relation: Relation,
         limit: usize,
     ) -> Result<(), Discard> {
-        let known = self.distributions.entry(line).or_insert_with(Distribution::new);
-        let before = known.buckets();
-        if before == 0 && self.buckets >= limit.saturating_mul(BUCKETS) {
-            return Err(Discard::NoRoom);
-        }
+        let left = self.left(limit);
         let is_first = self.before.get(line as usize).is_none_or(|before| before.is_nan());
         let of_buckets = match relation {
             // What it counted before it was first seen is growth, but in the first scrape.
@@ -119,17 +136,35 @@ impl Lines {
             Relation::Total if is_first => Relation::Baseline,
             relation => relation,
         };
-        if !known.take(point, of_buckets, &mut self.scratch) {
+        let (known, before) = match self.distributions.entry(line) {
+            Entry::Occupied(known) => {
+                let known = known.into_mut();
+                let bytes = known.bytes();
+                (known, bytes)
+            }
+            Entry::Vacant(place) => (place.insert(Box::new(Distribution::new())), 0),
+        };
+        let is_taken = known.take(point, of_buckets, &mut self.scratch);
+        let now = known.bytes();
+        if self.scratch.capacity() > KEPT_SCRATCH {
+            self.scratch = Counts::new();
+        }
+        self.bytes = self.bytes - before + now;
+        if now > before && now - before > left {
+            self.distributions.remove(&line);
+            self.bytes -= now;
+            return Err(Discard::NoRoom);
+        }
+        if !is_taken {
             return Err(Discard::Malformed);
         }
-        self.buckets = self.buckets + known.buckets() - before;
         self.count(line, point.count as f64, relation);
         Ok(())
     }
 
     /// The buckets of `line`.
     pub fn distribution(&self, line: Line) -> Option<&Distribution> {
-        self.distributions.get(&line)
+        self.distributions.get(&line).map(AsRef::as_ref)
     }
 
     /// A new line.
@@ -146,18 +181,18 @@ impl Lines {
         line
     }
 
-    /// Whether there is room for `key` among `limit` keys of [`KEY_BYTES`] each on average.
-    pub fn room(&self, key: &[u8], limit: usize) -> Result<(), NoRoom> {
+    /// Whether there is room for `key` among those of `limit` lines: returns the bytes that are left for what it names.
+    pub fn room(&self, key: &[u8], limit: usize) -> Result<usize, NoRoom> {
         if self.index.len() >= limit {
             return Err(NoRoom::Keys);
         }
-        let has_bytes = key.len() <= MAX_KEY && self.key_bytes + key.len() <= limit * KEY_BYTES;
-        if has_bytes { Ok(()) } else { Err(NoRoom::Bytes) }
+        let left = self.left(limit).checked_sub(key.len());
+        left.filter(|_| key.len() <= MAX_KEY).ok_or(NoRoom::Bytes)
     }
 
     /// Names `line` by `key`, too.
     pub fn name(&mut self, key: &[u8], line: Line) {
-        self.key_bytes += key.len();
+        self.bytes += key.len();
         self.index.insert(key.into(), line);
     }
 
@@ -227,17 +262,22 @@ impl Lines {
     /// Forgets the lines for which `is_dead` says so, with their keys.
     pub fn forget(&mut self, is_dead: impl Fn(Line) -> bool) {
         let mut dead = std::collections::BTreeSet::new();
-        let key_bytes = &mut self.key_bytes;
+        let bytes = &mut self.bytes;
         self.index.retain(|key, line| {
             let goes = is_dead(*line);
             if goes {
-                *key_bytes -= key.len();
+                *bytes -= key.len();
                 dead.insert(*line);
             }
             !goes
         });
-        self.distributions.retain(|line, _| !dead.contains(line));
-        self.buckets = self.distributions.values().map(Distribution::buckets).sum();
+        self.distributions.retain(|line, known| {
+            let goes = dead.contains(line);
+            if goes {
+                *bytes -= known.bytes();
+            }
+            !goes
+        });
         self.free.extend(dead);
     }
 }
@@ -245,6 +285,7 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::distribution::PointBuckets;
 
     fn scrape(lines: &mut Lines, line: Line, value: Option<f64>) -> f64 {
         lines.begin();
@@ -287,7 +328,7 @@ mod tests {
 
         lines.forget(|line| line == one);
 
-        assert_eq!((lines.find(b"one"), lines.find(b"two"), lines.key_bytes), (None, Some(two), 3));
+        assert_eq!((lines.find(b"one"), lines.find(b"two"), lines.bytes), (None, Some(two), 3));
         assert_eq!(lines.add(), one);
     }
 
@@ -295,13 +336,49 @@ mod tests {
     fn keys_are_bounded_in_number_length_and_bytes() {
         let mut lines = Lines::default();
         let line = lines.add();
-        assert_eq!(lines.room(&[b'k'; 2 * KEY_BYTES], 2), Ok(()));
+        assert_eq!(lines.room(&[b'k'; MAX_KEY], 3), Ok(3 * LINE_BYTES - MAX_KEY));
         assert_eq!(lines.room(&[b'k'; MAX_KEY + 1], 100), Err(NoRoom::Bytes));
 
-        lines.name(&[b'k'; KEY_BYTES + 1], line);
+        lines.name(&[b'k'; LINE_BYTES + 1], line);
 
-        assert_eq!(lines.room(&[b'l'; KEY_BYTES - 1], 2), Ok(()));
-        assert_eq!(lines.room(&[b'l'; KEY_BYTES], 2), Err(NoRoom::Bytes));
+        assert_eq!(lines.room(&[b'l'; LINE_BYTES - 1], 2), Ok(0));
+        assert_eq!(lines.room(&[b'l'; LINE_BYTES], 2), Err(NoRoom::Bytes));
         assert_eq!(lines.room(b"l", 1), Err(NoRoom::Keys));
+        assert_eq!((lines.len(), lines.weight()), (1, 2), "it counts for two");
+    }
+
+    /// Takes a histogram of 300 buckets in one, which is new, or grows; returns what is kept then.
+    fn wide(lines: &mut Lines, line: Line, limit: usize) -> (Result<(), Discard>, usize) {
+        let bounds: Vec<f64> = (1..300).map(f64::from).collect();
+        let buckets = PointBuckets::Explicit { bounds: &bounds, counts: &[1; 300] };
+        let point = HistogramPoint { count: 300, sum: None, buckets };
+        lines.begin();
+        let taken = lines.distribute(line, &point, Relation::Growth, limit);
+        lines.end();
+        (taken, lines.bytes)
+    }
+
+    #[test]
+    fn buckets_have_what_lines_have_on_average_also_if_a_histogram_gets_more_of_them() {
+        let mut lines = Lines::default();
+        let line = lines.add();
+        lines.name(b"took", line);
+        let narrow = PointBuckets::Explicit { bounds: &[1.0], counts: &[1, 1] };
+        let point = HistogramPoint { count: 2, sum: None, buckets: narrow };
+        lines.begin();
+        assert_eq!(lines.distribute(line, &point, Relation::Growth, 1), Ok(()));
+        lines.end();
+        let few = lines.bytes;
+
+        // 299 bounds and 300 counts take at least 7,192 bytes, and 11,000 at most.
+        let (refused, without) = wide(&mut lines, line, 5);
+        let (taken, with) = wide(&mut lines, line, 13);
+
+        assert_eq!((refused, taken), (Err(Discard::NoRoom), Ok(())));
+        assert_eq!(without, 4, "the key alone");
+        assert!(few > 150 && few < LINE_BYTES && (7_192..11_000).contains(&with), "{few} {with}");
+        assert!((8..13).contains(&lines.weight()) && lines.scratch.capacity() <= KEPT_SCRATCH, "{}", lines.weight());
+        lines.forget(|dead| dead == line);
+        assert_eq!((lines.bytes, lines.weight()), (0, 0));
     }
 }

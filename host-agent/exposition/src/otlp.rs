@@ -158,7 +158,11 @@ fn distribute(
     }
     let (line, relation) = ordered(metric, point, Role::Distribution, intake)?;
     let limit = intake.limit;
-    intake.lines.distribute(line, histogram, relation, limit)
+    let taken = intake.lines.distribute(line, histogram, relation, limit);
+    if taken == Err(Discard::NoRoom) {
+        intake.refused.too_many += 1;
+    }
+    taken
 }
 
 fn line_of(metric: &Metric<'_>, point: &Point<'_>, role: Role, intake: &mut Intake<'_>) -> Result<Line, Discard> {

@@ -7,6 +7,7 @@ use wire::time::UnixNanos;
 use crate::discards::Discard;
 use crate::distribution::MAX_READ;
 use crate::format::Role;
+use crate::lines::MAX_KEY;
 use crate::protobuf_fields::{Value, fields, varint};
 
 /// Bit of the flags: the series has no value at this time.
@@ -323,14 +324,18 @@ impl<'b> Point<'b> {
     }
 
     /// Writes the bytes that name its sample `role` among those of its exporter, in place of what is in `key`. They do
-    /// not depend on the order of attributes.
+    /// not depend on the order of attributes. What is longer than a key may be is cut, but stays too long.
     pub fn key(&self, metric: &Metric<'_>, role: Role, key: &mut Vec<u8>) {
         key.clear();
-        key.extend_from_slice(metric.name);
-        key.extend_from_slice(&[0, role as u8]);
+        let mut add = |bytes: &[u8]| {
+            let left = (MAX_KEY + 1).saturating_sub(key.len());
+            key.extend_from_slice(bytes.get(..left).unwrap_or(bytes));
+        };
+        add(metric.name);
+        add(&[0, role as u8]);
         for attribute in &self.attributes {
-            key.extend_from_slice(&(attribute.len() as u32).to_le_bytes());
-            key.extend_from_slice(attribute);
+            add(&(attribute.len() as u32).to_le_bytes());
+            add(attribute);
         }
     }
 

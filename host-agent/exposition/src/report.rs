@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use crate::choice::LeftOut;
 use crate::exclusion::{ExcludedSeries, Exclusion};
@@ -54,7 +55,9 @@ pub fn exclusion(left: LeftOut, same: Option<&Series>) -> Exclusion {
         LeftOut::Constant => Exclusion::Constant,
         LeftOut::TimeOfDay => Exclusion::TimeOfDay,
         LeftOut::Exporter => Exclusion::Exporter,
-        LeftOut::Redundant(_) => Exclusion::Redundant(same.map_or("another", |same| same.name.as_str()).into()),
+        LeftOut::Redundant(_) => {
+            Exclusion::Redundant(same.map_or_else(|| Arc::from("another"), |same| Arc::clone(&same.name)))
+        }
         LeftOut::NoRoom => Exclusion::NoRoom,
     }
 }
@@ -100,7 +103,7 @@ pub fn families(all: &AllSeries, watched: impl Fn(u32) -> bool, is_cut: impl Fn(
             if let Some(count) = cut.get(&number) {
                 _ = write!(why, "; {count} without values below 0: the name is too long");
             }
-            FamilyReport { name: family.name.clone(), kind: family.kind.name(), exposed, watched, why }
+            FamilyReport { name: family.name.to_string(), kind: family.kind.name(), exposed, watched, why }
         })
         .collect();
     found.sort_by(|one, other| one.name.cmp(&other.name));

@@ -1,6 +1,7 @@
 //! Samples put together: each counter, gauge and histogram of a target, with the lines that have its values.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use wire::name::{Labels, MetricName};
 
@@ -13,16 +14,74 @@ use crate::lines::{Line, Lines};
 /// The number of a series among those of its target.
 pub type SeriesNumber = u32;
 
+/// A unit that is longer is kept of no family, since no column may have it.
+const MAX_UNIT: usize = 63;
+/// What an [`Arc`] has beside its text.
+const ARC: usize = 16;
+/// A label, without its text.
+const LABEL: usize = size_of::<(Box<str>, Box<str>)>();
+/// What a label has more where it is written: `=`, quotes, a comma.
+const PUNCTUATION: usize = 4;
+/// The buckets of a histogram, of which there are four at first.
+const BUCKETS: usize = size_of::<Buckets>() + 4 * size_of::<(f64, Line)>();
+
+/// What tells a series from the others of its target: its name, and its labels as they came, sorted.
+type Identity = (Arc<str>, Box<[(Box<str>, Box<str>)]>);
+
+/// Why a sample that was never seen is not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotAdded {
+    /// Its series is known with another type.
+    OtherType,
+    /// Its texts are longer than there is room for.
+    NoRoom,
+}
+
 /// A metric family.
 #[derive(Debug)]
 pub struct Family {
-    pub name: String,
+    pub name: Arc<str>,
     pub kind: FamilyKind,
-    pub unit: Option<String>,
+    pub unit: Option<Box<str>>,
     /// Samples of which no column can be made.
     pub ignored: u32,
     /// Whether a counter of it had a value with a fraction.
     pub has_fractions: bool,
+}
+
+impl Family {
+    /// Bytes of its texts.
+    fn text(&self) -> usize {
+        ARC + self.name.len() + self.unit.as_deref().map_or(0, str::len)
+    }
+}
+
+/// The family of a sample: the number of a known one, or a new one, which has the known one's name.
+struct FamilyOf {
+    known: Option<usize>,
+    new: Family,
+}
+
+impl FamilyOf {
+    /// Bytes of texts that are new.
+    fn text(&self) -> usize {
+        if self.known.is_some() { 0 } else { self.new.text() }
+    }
+}
+
+/// `labels`, sorted, in as little memory as they need.
+fn pairs(mut labels: Vec<(String, String)>) -> Box<[(Box<str>, Box<str>)]> {
+    labels.sort();
+    labels.into_iter().map(|(key, value)| (key.into_boxed_str(), value.into_boxed_str())).collect()
+}
+
+/// Bytes of labels: as they `came`, and as those of a `column`, in text once more while series are chosen.
+fn label_bytes(came: &[(Box<str>, Box<str>)], column: Option<&Labels>) -> usize {
+    let came: usize = came.iter().map(|(key, value)| LABEL + key.len() + value.len()).sum();
+    let count = column.map_or(0, |labels| labels.iter().count());
+    let text: usize = column.into_iter().flat_map(Labels::iter).map(|(key, value)| key.len() + value.len()).sum();
+    let places = if count == 0 { 0 } else { count.next_power_of_two().max(4) };
+    came + LABEL * places + 2 * text + PUNCTUATION * count
 }
 
 /// The buckets of a histogram, by bound.
@@ -54,7 +113,7 @@ impl Buckets {
 pub enum Values {
     Counter(Line),
     Gauge(Line),
-    Histogram(Buckets),
+    Histogram(Box<Buckets>),
     /// A histogram in one line, which is its count.
     Distribution(Line),
 }
@@ -95,13 +154,15 @@ pub enum Destination {
 pub struct Series {
     pub family: usize,
     /// The family's name, of a summary's sum and count with their suffix.
-    pub name: String,
+    pub name: Arc<str>,
     /// `None` if its name or its labels cannot be those of a column.
     pub labels: Option<Labels>,
     pub values: Values,
     pub is_quantile: bool,
     /// Whether it has been above 0, for a gauge that says whether a program is up.
     pub was_positive: bool,
+    /// Bytes of its texts, without the family's.
+    text: u32,
     pub place: Destination,
     /// What it did in each scrape of the window; empty once it is decided.
     pub window: Vec<f32>,
@@ -155,10 +216,10 @@ impl Series {
 #[derive(Debug, Default)]
 pub struct AllSeries {
     pub families: Vec<Family>,
-    family_numbers: BTreeMap<String, usize>,
+    family_numbers: BTreeMap<Arc<str>, usize>,
     /// `None`: forgotten, and its number is free.
     series: Vec<Option<Series>>,
-    identities: BTreeMap<(String, Vec<(String, String)>), SeriesNumber>,
+    identities: BTreeMap<Identity, SeriesNumber>,
     free: Vec<SeriesNumber>,
     /// Samples of which no column can be made, and their families.
     ignored: Vec<(Line, usize)>,
@@ -197,65 +258,106 @@ impl AllSeries {
         self.series.len() - self.free.len()
     }
 
-    fn family(&mut self, description: &Description) -> usize {
-        if let Some(known) = self.family_numbers.get(&description.family) {
-            return *known;
-        }
-        self.families.push(Family {
-            name: description.family.clone(),
-            kind: description.kind,
-            unit: description.unit.clone(),
-            ignored: 0,
-            has_fractions: false,
-        });
-        self.family_numbers.insert(description.family.clone(), self.families.len() - 1);
-        self.families.len() - 1
+    /// The family of a sample of this name.
+    fn family_of(&self, name: &str, kind: FamilyKind, unit: Option<String>) -> FamilyOf {
+        let known = self.family_numbers.get(name).copied();
+        let shared = known.and_then(|at| self.families.get(at)).map(|family| Arc::clone(&family.name));
+        let unit = unit.filter(|unit| unit.len() <= MAX_UNIT).map(String::into_boxed_str);
+        let new = Family { name: shared.unwrap_or_else(|| name.into()), kind, unit, ignored: 0, has_fractions: false };
+        FamilyOf { known, new }
     }
 
-    /// The line of a sample that was never seen under this key. Returns the series, too, if it is new. `None` if the
-    /// series is known with another type.
-    pub fn add(&mut self, description: Description, lines: &mut Lines) -> Option<(Line, Option<SeriesNumber>)> {
-        let family = self.family(&description);
-        let Description { family: name, kind, role, mut labels, bound, .. } = description;
+    /// The number of `family`, which is kept if it is new.
+    fn enter(&mut self, family: FamilyOf, lines: &mut Lines) -> usize {
+        let FamilyOf { known, new } = family;
+        known.unwrap_or_else(|| {
+            let number = self.families.len();
+            lines.charge(new.text());
+            self.family_numbers.insert(Arc::clone(&new.name), number);
+            self.families.push(new);
+            number
+        })
+    }
+
+    /// The line of a sample that was never seen under this key, where texts may take `room` bytes. Returns the series,
+    /// too, if it is new.
+    pub fn add(
+        &mut self,
+        description: Description,
+        lines: &mut Lines,
+        room: usize,
+    ) -> Result<(Line, Option<SeriesNumber>), NotAdded> {
+        let Description { family: name, kind, role, labels, bound, unit } = description;
+        let family = self.family_of(&name, kind, unit);
         if role == Role::Ignored {
+            if family.text() > room {
+                return Err(NotAdded::NoRoom);
+            }
+            let family = self.enter(family, lines);
             self.families[family].ignored += 1;
             let line = lines.add();
             self.ignored.push((line, family));
-            return Some((line, None));
+            return Ok((line, None));
         }
-        labels.sort();
-        let is_histogram = is_classic(kind, role);
-        let name = match role {
-            Role::Sum if !is_histogram => name + "_sum",
-            Role::Count if !is_histogram => name + "_count",
-            _ => name,
+        let name: Arc<str> = match role {
+            Role::Sum if !is_classic(kind, role) => (name + "_sum").into(),
+            Role::Count if !is_classic(kind, role) => (name + "_count").into(),
+            _ => Arc::clone(&family.new.name),
         };
-        let identity = (name, labels);
+        let identity = (name, pairs(labels));
         let known = self.identities.get(&identity).copied();
-        if known.and_then(|number| self.get(number)).is_some_and(|known| !known.values.fits(kind, role)) {
-            return None;
+        let number = match known {
+            Some(number) if self.get(number).is_some_and(|known| !known.values.fits(kind, role)) => {
+                return Err(NotAdded::OtherType);
+            }
+            Some(number) => number,
+            None => self.add_series(identity, family, role, lines, room)?,
+        };
+        Ok((self.line_of(number, role, bound, lines), known.is_none().then_some(number)))
+    }
+
+    /// A new series, of which a sample with this `role` came first.
+    fn add_series(
+        &mut self,
+        identity: Identity,
+        family: FamilyOf,
+        role: Role,
+        lines: &mut Lines,
+        room: usize,
+    ) -> Result<SeriesNumber, NotAdded> {
+        let (name, came) = &identity;
+        let added = self.added.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let all = came.iter().map(|(key, value)| (&**key, &**value)).chain(added);
+        let labels = MetricName::new(name).and_then(|_| Labels::new(all)).ok();
+        let (name, kind) = (Arc::clone(name), family.new.kind);
+        let is_histogram = is_classic(kind, role);
+        let own_name = if Arc::ptr_eq(&name, &family.new.name) { 0 } else { ARC + name.len() };
+        let buckets = if is_histogram { BUCKETS } else { 0 };
+        let text = own_name + buckets + label_bytes(came, labels.as_ref());
+        if family.text() + text > room {
+            return Err(NotAdded::NoRoom);
         }
-        let number = known.unwrap_or_else(|| {
-            let (name, labels) = identity.clone();
-            let line = if is_histogram { 0 } else { lines.add() };
-            let values = match role {
-                _ if is_histogram => Values::Histogram(Buckets::default()),
-                Role::Gauge => Values::Gauge(line),
-                Role::Distribution => Values::Distribution(line),
-                _ => Values::Counter(line),
-            };
-            let pairs = labels.iter().chain(&self.added).map(|(key, value)| (key.as_str(), value.as_str()));
-            let valid = MetricName::new(&name).and_then(|_| Labels::new(pairs)).ok();
-            let is_quantile = kind == FamilyKind::Summary && role == Role::Gauge;
-            let (place, window) = (Destination::Undecided, Vec::new());
-            let was_positive = false;
-            let series = Series { family, name, labels: valid, values, is_quantile, was_positive, place, window };
-            let number = self.store(series);
-            self.identities.insert(identity, number);
-            number
+        lines.charge(text);
+        let values = match role {
+            _ if is_histogram => Values::Histogram(Box::default()),
+            Role::Gauge => Values::Gauge(lines.add()),
+            Role::Distribution => Values::Distribution(lines.add()),
+            _ => Values::Counter(lines.add()),
+        };
+        let family = self.enter(family, lines);
+        let number = self.store(Series {
+            family,
+            name,
+            labels,
+            values,
+            is_quantile: kind == FamilyKind::Summary && role == Role::Gauge,
+            was_positive: false,
+            text: text as u32,
+            place: Destination::Undecided,
+            window: Vec::new(),
         });
-        let line = self.line_of(number, role, bound, lines);
-        Some((line, known.is_none().then_some(number)))
+        self.identities.insert(identity, number);
+        Ok(number)
     }
 
     fn store(&mut self, series: Series) -> SeriesNumber {
@@ -296,6 +398,7 @@ impl AllSeries {
             let is_watched = matches!(known.place, Destination::Output(output) if !is_rest(output));
             if known.age(lines) > scrapes && !is_watched {
                 dead.extend(known.lines());
+                lines.release(known.text as usize);
                 self.free.push(number);
                 *series = None;
             }
@@ -312,11 +415,11 @@ impl AllSeries {
         let alive = &self.series;
         self.identities.retain(|_, number| alive.get(*number as usize).is_some_and(Option::is_some));
         lines.forget(|line| dead.contains(&line));
-        self.forget_families();
+        self.forget_families(lines);
     }
 
     /// Forgets families without a series and without an ignored sample.
-    fn forget_families(&mut self) {
+    fn forget_families(&mut self, lines: &mut Lines) {
         let used: std::collections::BTreeSet<usize> =
             self.series.iter().flatten().map(|series| series.family).collect();
         let mut kept = Vec::new();
@@ -325,11 +428,14 @@ impl AllSeries {
             if used.contains(&number) || family.ignored > 0 {
                 moved.insert(number, kept.len());
                 kept.push(family);
+            } else {
+                lines.release(family.text());
             }
         }
         self.families = kept;
         let to = |number: usize| moved.get(&number).copied().unwrap_or(0);
-        self.family_numbers = self.families.iter().enumerate().map(|(at, family)| (family.name.clone(), at)).collect();
+        self.family_numbers =
+            self.families.iter().enumerate().map(|(at, family)| (Arc::clone(&family.name), at)).collect();
         for series in self.series.iter_mut().flatten() {
             series.family = to(series.family);
         }

@@ -1,6 +1,7 @@
 //! One endpoint: its series are learnt, chosen, and written into a region from then on.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use wire::layout::Slot;
 use wire::name::Labels;
@@ -14,6 +15,7 @@ use crate::exclusion::{ExcludedSeries, Exclusion};
 use crate::format::{Format, FormatError};
 use crate::intake::Intake;
 use crate::lines::Lines;
+use crate::model::Model;
 use crate::otlp::{self, PartCounts};
 use crate::output::{Output, REST, has_room_below_zero};
 use crate::point_times::PointTimes;
@@ -48,9 +50,9 @@ pub struct Target {
     all: AllSeries,
     outputs: Vec<Output>,
     /// Names of histograms with values below 0, as of the last choice.
-    two_sided: BTreeSet<String>,
+    two_sided: BTreeSet<Arc<str>>,
     /// Outputs that are the rest of a name.
-    rests: BTreeMap<String, u32>,
+    rests: BTreeMap<Arc<str>, u32>,
     /// Series whose windows are being filled.
     learning: Vec<SeriesNumber>,
     /// Scrapes of the present window.
@@ -72,15 +74,6 @@ pub struct Target {
     swept: u32,
     /// As of the last scrape.
     program: ProgramState,
-}
-
-/// What another replica has decided.
-#[derive(Clone, Debug, Default)]
-struct Model {
-    /// Outputs of single series, by name and labels.
-    outputs: HashMap<(String, String), u32>,
-    /// Names of which something was decided, and why a series of them is not watched.
-    names: BTreeMap<String, Option<Exclusion>>,
 }
 
 impl Target {
@@ -151,9 +144,10 @@ impl Target {
         core::mem::replace(&mut self.discards, Discards::new())
     }
 
-    /// From now on it looks at `free` samples more than it knows now, and never at more than its settings say.
+    /// From now on it looks at `free` samples more than it [counts for](Self::weight) now, and never at more than its
+    /// settings say.
     pub fn leave_room(&mut self, free: usize) {
-        self.limit = self.settings.samples.min(self.lines.len().saturating_add(free));
+        self.limit = self.settings.samples.min(self.weight().saturating_add(free));
     }
 
     fn intake(&mut self) -> Intake<'_> {
@@ -187,32 +181,15 @@ impl Target {
             twin.learned = self.learned;
             twin.outputs = self.outputs.iter().map(Output::twin).collect();
             twin.rests.clone_from(&self.rests);
-            twin.model = self.model.clone();
-            for (_, series) in self.all.iter().filter(|(_, series)| series.place != Destination::Undecided) {
-                let why = twin.model.names.entry(series.name.clone()).or_default();
-                if let Destination::Nowhere(reason) = &series.place {
-                    *why = Some(reason.clone());
-                }
-                let labels = series.labels.as_ref().map(ToString::to_string);
-                if let (Destination::Output(output), Some(labels)) = (&series.place, labels)
-                    && !self.is_rest(*output)
-                {
-                    twin.model.outputs.insert((series.name.clone(), labels), *output);
-                }
-            }
+            let series = self.all.iter().map(|(_, series)| series);
+            twin.model = self.model.with(series, |output| !self.is_rest(output), self.settings.samples);
+            twin.lines.charge(twin.model.bytes());
         }
         twin
     }
 
     fn is_rest(&self, output: u32) -> bool {
         self.rests.values().any(|rest| *rest == output)
-    }
-
-    /// The output that another replica has chosen for a series of this name and these labels.
-    fn modelled(&self, number: SeriesNumber) -> Option<u32> {
-        let series = self.all.get(number).filter(|_| !self.model.outputs.is_empty())?;
-        let labels = series.labels.as_ref()?.to_string();
-        self.model.outputs.get(&(series.name.clone(), labels)).copied()
     }
 
     /// Adds what those series that `are_meant` did in this scrape to their outputs.
@@ -245,13 +222,13 @@ impl Target {
             self.learned = 0;
         }
         for number in new {
-            let modelled = self.modelled(number);
             let Some(series) = self.all.get_mut(number) else { continue };
+            let modelled = self.model.output(series);
             let rest = self.rests.get(&series.name).copied();
             if let Some(output) = modelled.or(rest) {
                 series.place = Destination::Output(output);
-            } else if let Some(why) = self.model.names.get(&series.name) {
-                series.place = Destination::Nowhere(why.clone().unwrap_or(Exclusion::CameLater));
+            } else if let Some(why) = self.model.exclusion(&series.name) {
+                series.place = Destination::Nowhere(why);
             } else if known.contains(&series.family) {
                 series.place = Destination::Nowhere(Exclusion::CameLater);
             } else {
@@ -298,36 +275,31 @@ impl Target {
     /// exposed them for a whole window.
     pub fn choose(&mut self) {
         let learning = core::mem::take(&mut self.learning);
-        let named: Vec<(SeriesNumber, String)> = learning
-            .into_iter()
-            .filter_map(|number| {
-                let series = self.all.get(number)?;
-                Some((number, series.labels.as_ref().map(ToString::to_string)?))
-            })
-            .collect();
+        let mut named: Vec<(SeriesNumber, Box<str>)> = Vec::with_capacity(learning.len());
+        named.extend(learning.into_iter().filter_map(|number| {
+            let labels = self.all.get(number)?.labels.as_ref()?;
+            Some((number, labels.to_string().into()))
+        }));
         self.drop_dead();
-        let taken: usize = self.outputs.iter().map(Output::columns).sum();
         let settings = ChoiceSettings {
-            columns: self.settings.choice.columns.saturating_sub(taken),
+            columns: self.settings.choice.columns.saturating_sub(self.columns()),
             ..self.settings.choice.clone()
         };
         // All series of a name are alike, since they may have one rest.
         let of_named = named.iter().filter_map(|(number, _)| self.all.get(*number));
         let two_sided = of_named.filter(|series| series.is_two_sided(&self.lines));
-        self.two_sided = two_sided.map(|series| series.name.clone()).collect();
-        let candidates: Vec<Candidate<'_>> = named
-            .iter()
-            .filter_map(|(number, labels)| {
-                let series = self.all.get(*number)?;
-                let is_present = series.age(&self.lines) <= self.settings.hold;
-                let has_both = self.two_sided.contains(&series.name) && has_room_below_zero(&series.name);
-                let form = match series.form() {
-                    Form::Histogram if has_both => Form::TwoSided,
-                    form => form,
-                };
-                Some(Candidate { name: &series.name, labels, form, window: &series.window, is_present })
-            })
-            .collect();
+        self.two_sided = two_sided.map(|series| Arc::clone(&series.name)).collect();
+        let mut candidates: Vec<Candidate<'_>> = Vec::with_capacity(named.len());
+        candidates.extend(named.iter().filter_map(|(number, labels)| {
+            let series = self.all.get(*number)?;
+            let is_present = series.age(&self.lines) <= self.settings.hold;
+            let has_both = self.two_sided.contains(&series.name) && has_room_below_zero(&series.name);
+            let form = match series.form() {
+                Form::Histogram if has_both => Form::TwoSided,
+                form => form,
+            };
+            Some(Candidate { name: &series.name, labels, form, window: &series.window, is_present })
+        }));
         let choice = choose(&candidates, &settings);
         let reasons: Vec<_> = choice.fates.iter().map(|fate| self.exclusion(*fate, &named)).collect();
         for (((number, _), fate), why) in named.iter().zip(&choice.fates).zip(reasons) {
@@ -335,7 +307,7 @@ impl Target {
         }
         // A counter with labels has a rest even if nothing is in it yet.
         for (number, _) in &named {
-            if self.all.get(*number).is_some_and(|series| choice.rests.contains(&series.name)) {
+            if self.all.get(*number).is_some_and(|series| choice.rests.contains(&*series.name)) {
                 self.rest_of(*number);
             }
         }
@@ -356,7 +328,7 @@ impl Target {
     }
 
     /// Why a series has this fate; `None` if it is watched.
-    fn exclusion(&self, fate: Fate, named: &[(SeriesNumber, String)]) -> Option<Exclusion> {
+    fn exclusion(&self, fate: Fate, named: &[(SeriesNumber, Box<str>)]) -> Option<Exclusion> {
         let Fate::Left(left) = fate else { return None };
         let same = match left {
             crate::choice::LeftOut::Redundant(at) => named.get(at).and_then(|(number, _)| self.all.get(*number)),
@@ -390,7 +362,7 @@ impl Target {
         let to = |output: u32| moved.get(output as usize).copied().flatten();
         self.rests =
             core::mem::take(&mut self.rests).into_iter().filter_map(|(name, at)| Some((name, to(at)?))).collect();
-        self.model.outputs.retain(|_, output| to(*output).map(|to| *output = to).is_some());
+        self.model.move_outputs(to);
         for series in self.all.iter_mut() {
             if let Destination::Output(output) = series.place {
                 series.place = to(output).map_or_else(|| Destination::Nowhere(Exclusion::Gone), Destination::Output);
@@ -420,7 +392,8 @@ impl Target {
 
     /// The rest of the name of a series, which may be new.
     fn rest_of(&mut self, number: SeriesNumber) -> Destination {
-        let Some(name) = self.all.get(number).map(|series| series.name.clone()) else { return Destination::Undecided };
+        let Some(series) = self.all.get(number) else { return Destination::Undecided };
+        let name = Arc::clone(&series.name);
         if let Some(rest) = self.rests.get(&name) {
             return Destination::Output(*rest);
         }
@@ -486,6 +459,25 @@ impl Target {
         self.outputs.len() - self.rests.len()
     }
 
+    /// How many series are known.
+    #[must_use]
+    pub fn exposed(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Columns of all series.
+    #[must_use]
+    pub fn columns(&self) -> usize {
+        self.outputs.iter().map(Output::columns).sum()
+    }
+
+    /// For how many samples it counts in a limit: those that are known, or more if their names and buckets are longer
+    /// than those of a sample on average, 900 bytes.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        self.lines.weight()
+    }
+
     /// How many samples are known.
     #[must_use]
     pub fn known_samples(&self) -> usize {
@@ -516,10 +508,10 @@ impl Target {
         let needed = self.settings.window;
         TargetReport {
             samples: self.samples,
-            exposed: self.all.len(),
+            exposed: self.exposed(),
             watched: of(false),
             summed: of(true),
-            columns: self.outputs.iter().map(Output::columns).sum(),
+            columns: self.columns(),
             refused: self.refused.too_many + self.refused.too_long,
             learned: (if self.is_chosen { needed } else { self.learned.min(needed) }, needed),
             excluded: self.excluded(),

@@ -7,6 +7,8 @@ use std::hint::black_box;
 
 use exposition::choice::ChoiceSettings;
 use exposition::{Discard, Format, RefusedSamples, Target, TargetSettings};
+use opentelemetry_proto::tonic::common::v1::KeyValue;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::{
     Histogram, HistogramDataPoint, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum, number_data_point,
@@ -162,6 +164,12 @@ fn an_export_of_known_series_allocates_as_often_for_a_few_as_for_many() {
     assert!(calls[0] < 12, "{calls:?}");
 }
 
+/// What `series` of a replica may take that learns for `window` exports: docs/bounds.md, without requests that wait, and
+/// without what it has beside its series.
+const fn stated(series: usize, window: usize) -> isize {
+    (series * (1_900 + 4 * window)) as isize
+}
+
 /// An OTLP export of `series` label sets that no other export has: three counters to one histogram.
 fn changing(series: usize, export: usize) -> Vec<u8> {
     let time_unix_nano = export as u64 * 1_000_000_000;
@@ -199,8 +207,7 @@ fn label_sets_that_change_with_every_export_take_the_memory_that_is_stated_and_a
     const WINDOW: usize = 20;
     let choice = ChoiceSettings { allow: vec![], deny: vec![], columns: 150, label_sets: 8 };
     let settings = TargetSettings { choice, labels: vec![], window: WINDOW as u32, samples: SERIES, hold: 2 };
-    // docs/bounds.md, without requests that wait, and what a replica has beside its series.
-    let stated = (SERIES * (1_900 + 4 * WINDOW)) as isize;
+    let stated = stated(SERIES, WINDOW);
     let mut target = Target::new(settings);
     let (mut refused, mut most) = (0, 0);
     let before = allocations::live();
@@ -223,4 +230,94 @@ fn label_sets_that_change_with_every_export_take_the_memory_that_is_stated_and_a
     assert!(most > stated / 20, "the allocator counts: {most} bytes");
     assert!(refused > 100_000, "{refused}");
     assert!(target.is_chosen() && target.report().exposed <= SERIES);
+}
+
+/// Histograms that take much memory, each of a name of its own.
+struct LargeSeries {
+    /// Bytes of a name.
+    name: usize,
+    /// Attributes of one of this number.
+    attributes: fn(usize) -> Vec<KeyValue>,
+    /// Buckets in the first exports, and later.
+    buckets: (usize, usize),
+}
+
+impl LargeSeries {
+    /// Export number `export` of `series` such histograms, half of whose buckets are below 0.
+    fn exported(&self, series: usize, export: usize) -> Vec<u8> {
+        let buckets = if export < 5 { self.buckets.0 } else { self.buckets.1 };
+        let histogram = |at: usize| {
+            let point = HistogramDataPoint {
+                time_unix_nano: export as u64 * 1_000_000_000,
+                attributes: (self.attributes)(at),
+                count: (buckets * export) as u64,
+                sum: Some(export as f64),
+                explicit_bounds: (1..buckets).map(|bound| bound as f64 - buckets as f64 / 2.0).collect(),
+                bucket_counts: vec![export as u64; buckets],
+                ..HistogramDataPoint::default()
+            };
+            let data = Histogram { data_points: vec![point], aggregation_temporality: 2 };
+            Metric {
+                name: format!("m{at:0width$}", width = self.name - 1),
+                unit: "u".repeat(63),
+                data: Some(Data::Histogram(data)),
+                ..Metric::default()
+            }
+        };
+        let scope = ScopeMetrics { metrics: (0..series).map(histogram).collect(), ..ScopeMetrics::default() };
+        ResourceMetrics { scope_metrics: vec![scope], ..ResourceMetrics::default() }.encode_to_vec()
+    }
+}
+
+#[test]
+fn histograms_with_the_longest_names_and_labels_take_the_memory_that_is_stated() {
+    // One more than a table is grown for.
+    const SERIES: usize = 2_049;
+    const WINDOW: usize = 10;
+    const COLUMNS: usize = 150;
+    const NONE: fn(usize) -> Vec<KeyValue> = |_| Vec::new();
+    const LABELLED: fn(usize) -> Vec<KeyValue> =
+        |at| (0..16).map(|label| support::otlp::text(&format!("l{label}"), &format!("{at:020}"))).collect();
+    // Their text is longer than their bytes.
+    const TINY: fn(usize) -> Vec<KeyValue> =
+        |at| vec![support::otlp::attribute("tiny", Value::DoubleValue(1e-300 / (at + 1) as f64)); 2];
+    const EMPTY: fn(usize) -> Vec<KeyValue> = |_| vec![KeyValue::default(); 60];
+    let of = |name, attributes, buckets| LargeSeries { name, attributes, buckets };
+    // The first takes just what a series has on average, so that all of them are known.
+    let all = [
+        of(200, NONE, (5, 5)),
+        of(255, NONE, (5, 120)),
+        of(1_900, NONE, (5, 5)),
+        of(40, LABELLED, (5, 5)),
+        of(40, TINY, (5, 5)),
+        of(40, EMPTY, (5, 5)),
+        of(8, NONE, (60, 120)),
+    ];
+    for (number, large) in all.iter().enumerate() {
+        let choice = ChoiceSettings { allow: vec![], deny: vec![], columns: COLUMNS, label_sets: 8 };
+        let settings = TargetSettings { choice, labels: vec![], window: WINDOW as u32, samples: SERIES, hold: 2 };
+        let before = allocations::live();
+        let (mut target, mut most, mut refused) = (Target::new(settings), 0, 0);
+
+        for export in 1..=WINDOW + 2 {
+            let encoded = large.exported(SERIES, export);
+            allocations::take_peak();
+            let request_bytes = encoded.capacity() as isize;
+            target.begin();
+            target.take_part(&encoded, usize::MAX);
+            if target.end() {
+                target.choose();
+            }
+            most = most.max(allocations::take_peak() - before - request_bytes);
+            refused += target.take_discards().of(Discard::NoRoom);
+            assert!(target.weight() <= SERIES, "{number}: {}", target.weight());
+        }
+
+        // A replica's region and columns are stated by themselves.
+        let stated = stated(SERIES, WINDOW) + ((96 << 10) + COLUMNS * 1_800) as isize;
+        assert!(most < stated, "{number}: {most} bytes of {stated}");
+        assert!(most > stated / 4, "{number}: the allocator counts: {most} bytes of {stated}");
+        assert!(target.is_chosen());
+        assert_eq!(refused > 0, number > 0, "{number}: {refused}");
+    }
 }

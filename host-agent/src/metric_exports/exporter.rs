@@ -159,9 +159,8 @@ impl Exporter {
         if self.region.is_some() && self.target.placed() == before {
             return;
         }
-        let report = self.target.report();
         let (service, instance) = (self.service.as_str(), self.instance.as_str());
-        let (series, watched, columns) = (report.exposed, report.watched, report.columns);
+        let (series, watched, columns) = (self.target.exposed(), self.target.watched(), self.target.columns());
         tracing::info!(service, instance, series, watched, columns, "series of OTLP metrics chosen");
         self.fill(node, now);
     }
@@ -211,6 +210,11 @@ impl Exporter {
 
     pub(super) fn known_series(&self) -> usize {
         self.target.known_samples()
+    }
+
+    /// For how many series it counts: more than are known if their names or buckets are long.
+    pub(super) fn weight(&self) -> usize {
+        self.target.weight()
     }
 
     /// What is chosen of it, and how many columns that is.

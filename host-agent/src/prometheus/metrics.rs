@@ -51,15 +51,18 @@ impl Collector for TargetMetrics {
         views.by_reason(e, ("refused_samples", help), &RefusedSamples::REASONS, |counts| &counts.refused)?;
         let help = "Scrapes that failed, by reason.";
         views.by_reason(e, ("failed_scrapes", help), &REASONS, |counts| &counts.failed)?;
-        let reports: Vec<_> = views.0.iter().map(|view| view.target().report()).collect();
+        let (mut exposed, mut watched, mut excluded) = (0, 0, ExcludedSeries::default());
+        for view in &views.0 {
+            let target = view.target();
+            exposed += target.exposed();
+            watched += target.watched();
+            excluded = excluded.and(target.excluded());
+        }
         let down = views.0.iter().filter(|view| view.state().down.is_some()).count();
         gauge(&mut encoder, "targets", "Prometheus targets that are configured.", views.0.len())?;
         gauge(&mut encoder, "down_targets", "Prometheus targets whose last scrape failed.", down)?;
-        let exposed = reports.iter().map(|report| report.exposed).sum();
         gauge(&mut encoder, "exposed_series", "Series that targets expose.", exposed)?;
-        let watched = reports.iter().map(|report| report.watched).sum();
         gauge(&mut encoder, "chosen_series", "Series of targets with columns of their own.", watched)?;
-        let excluded = reports.iter().fold(ExcludedSeries::default(), |sum, report| sum.and(report.excluded));
         let help = "Series of targets that no column has, by reason; of reason type samples that are no series.";
         let excluded = Exclusion::REASONS.into_iter().zip(excluded.counts());
         gauges_by_reason(&mut encoder, ("unwatched_series", help), excluded)

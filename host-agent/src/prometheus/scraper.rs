@@ -281,9 +281,8 @@ impl Scraper {
             self.fastest = Some(cost::fastest(&mut self.took, self.plan.cpu_share));
             self.view.state().interval = self.interval;
         }
-        let report = target.report();
         let service = self.view.service();
-        let what = (report.exposed, report.watched, report.columns);
+        let what = (target.exposed(), target.watched(), target.columns());
         tracing::info!(
             service,
             url = self.view.url(),

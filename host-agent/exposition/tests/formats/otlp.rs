@@ -405,6 +405,7 @@ fn another_replica_watches_the_same_series_from_its_first_export_on() {
     let first = after([at(2, 10.0), at(3, 20.0)]);
 
     let mut twin = first.twin();
+    assert_eq!((twin.known_samples(), twin.weight()), (0, 1), "what it knows of names counts");
     export(&mut twin, at(4, 100.0));
     export(&mut twin, at(5, 103.0));
 
