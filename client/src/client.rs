@@ -147,9 +147,9 @@ impl Client {
         }
     }
 
-    /// Announces that all values now were measured at `time`, of a clock of the caller that never goes back: in place of
-    /// [`changed`](Self::changed) for a service with [`fastest`](crate::Service::fastest). Takes a lock. Does nothing in a
-    /// child after fork.
+    /// Announces that all values now were measured at `time`, of a clock of the caller that never goes back: in place
+    /// of [`changed`](Self::changed) for a service with [`fastest`](crate::Service::fastest). Takes a lock. Does
+    /// nothing in a child after fork.
     pub fn sampled(&self, time: Duration) {
         if let (false, Some(session)) = (self.0.is_forked(), self.0.session()) {
             session.sampled(Nanos::from(time));

@@ -119,8 +119,8 @@ impl Service {
     /// For values with [`changes_every`](Self::changes_every) that can also be measured as often as every `fastest`
     /// while something seems wrong with the service, which agents know: they look at them as often then.
     ///
-    /// Call [`Client::sampled`](crate::Client::sampled) after each change, in place of `changed`, however often they are
-    /// measured. `fastest` is in whole milliseconds, 1 ms to 1 h; any other value is ignored.
+    /// Call [`Client::sampled`](crate::Client::sampled) after each change, in place of `changed`, however often they
+    /// are measured. `fastest` is in whole milliseconds, 1 ms to 1 h; any other value is ignored.
     pub fn fastest(mut self, fastest: Duration) -> Self {
         self.fastest = Some(fastest);
         self

@@ -34,7 +34,7 @@ pub struct SamplingTimes {
 
 /// A sample that was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SampleTaken {
+pub struct TakenSample {
     /// The time from which the next one counts.
     pub last: Nanos,
     /// Usual samples that are left out.
@@ -83,20 +83,20 @@ impl SamplingTimes {
     /// It is sampled at `now`. Usual samples keep to their grid, and those that are missed are not made up for; others
     /// keep to one of their own if they are in time.
     #[must_use]
-    pub fn taken(&self, service: &ServiceName, last: Nanos, now: Nanos) -> SampleTaken {
+    pub fn taken(&self, service: &ServiceName, last: Nanos, now: Nanos) -> TakenSample {
         let usual = last.plus(self.usual);
         let Some(late) = now.since(usual) else {
             let due = self.pace(service).map(|pace| (last.plus(pace), pace));
             let in_time = due.filter(|(due, pace)| now.since(*due).is_some_and(|late| late < *pace));
-            return SampleTaken { last: in_time.map_or(now, |(due, _)| due), missed: 0, is_extra: due.is_some() };
+            return TakenSample { last: in_time.map_or(now, |(due, _)| due), missed: 0, is_extra: due.is_some() };
         };
         let missed = late.0 / self.usual.0.max(1);
         let last = usual.plus(Nanos(self.usual.0.saturating_mul(missed)));
-        SampleTaken { last, missed, is_extra: false }
+        TakenSample { last, missed, is_extra: false }
     }
 
-    /// Of the samples of a turn, which took `took` until `now`, so many came early: these rest for as long as their share
-    /// of a processor asks.
+    /// Of the samples of a turn, which took `took` until `now`, so many came early: these rest for as long as their
+    /// share of a processor asks.
     pub fn rest(&mut self, now: Nanos, took: Nanos, (extra, all): (usize, usize)) {
         if extra > 0 {
             let took = Nanos(took.0 / all.max(1) as u64 * extra as u64);
@@ -178,11 +178,11 @@ mod tests {
         let (cart, times) = (service("cart"), times(None));
         let taken = |now| times.taken(&cart, MILLIS(1_000), MILLIS(now));
 
-        assert_eq!(taken(2_001), SampleTaken { last: MILLIS(2_000), missed: 0, is_extra: false });
-        assert_eq!(taken(4_500), SampleTaken { last: MILLIS(4_000), missed: 2, is_extra: false });
+        assert_eq!(taken(2_001), TakenSample { last: MILLIS(2_000), missed: 0, is_extra: false });
+        assert_eq!(taken(4_500), TakenSample { last: MILLIS(4_000), missed: 2, is_extra: false });
         assert!(
             times.is_due(&cart, MILLIS(1_000), MILLIS(1_950)) && !times.is_due(&cart, MILLIS(1_000), MILLIS(1_949))
         );
-        assert_eq!(taken(1_950), SampleTaken { last: MILLIS(1_950), missed: 0, is_extra: false });
+        assert_eq!(taken(1_950), TakenSample { last: MILLIS(1_950), missed: 0, is_extra: false });
     }
 }

@@ -134,8 +134,8 @@ impl ValueTime {
     }
 
     /// Whether what rises and falls tells in this row how it has moved since `before`, a time of the same clock. In a
-    /// partial row it has to have been sampled at the fetch before that began, too, or hardly earlier: a move is taken for
-    /// one within the part.
+    /// partial row it has to have been sampled at the fetch before that began, too, or hardly earlier: a move is taken
+    /// for one within the part.
     pub(crate) fn tells_moves(self, before: Option<Nanos>) -> bool {
         if self.time.parts <= 1 {
             return true;

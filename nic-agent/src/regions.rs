@@ -309,7 +309,8 @@ impl Region {
             discarded.generation += 1;
             return (Observation::Discarded, alive);
         }
-        // In a region without the replica's own heartbeat, its sampler tells by the heartbeat word when it wrote, or counts.
+        // In a region without the replica's own heartbeat, its sampler tells by the heartbeat word when it wrote, or
+        // counts.
         let RegionSpec { heartbeat, sample_times, .. } = self.claim.spec;
         let observation = match (heartbeat, sample_times) {
             (false, true) => Observation::Timed(header.heartbeat),

@@ -93,8 +93,8 @@ impl OwnedRegion {
         self.header(HeaderWord::Heartbeat).fetch_add(1, Relaxed);
     }
 
-    /// All values were sampled at `time`, which the heartbeat word tells readers in place of a count: whoever calls this
-    /// calls no [`Self::beat`]. For one writer at a time.
+    /// All values were sampled at `time`, which the heartbeat word tells readers in place of a count: whoever calls
+    /// this calls no [`Self::beat`]. For one writer at a time.
     pub fn sampled(&self, time: Nanos) {
         let word = self.header(HeaderWord::Heartbeat);
         word.store(sample_word(time, word.load(Relaxed)), Relaxed);

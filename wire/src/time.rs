@@ -185,8 +185,8 @@ impl Interval {
         self.0
     }
 
-    /// How often an LMAP may be fetched in one such interval if no two fetches may be closer than `fastest`: the largest
-    /// number of equal parts, at most 10; `None` if that is only one.
+    /// How often an LMAP may be fetched in one such interval if no two fetches may be closer than `fastest`: the
+    /// largest number of equal parts, at most 10; `None` if that is only one.
     #[must_use]
     pub fn parts(self, fastest: Self) -> Option<NonZeroU32> {
         let (whole, least) = (self.0.get(), fastest.0);

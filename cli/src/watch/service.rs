@@ -24,8 +24,8 @@ pub(super) struct Replica {
 }
 
 impl Replica {
-    /// Registers at `socket` a replica of `service` whose values change every `interval`, and more often while something
-    /// seems wrong.
+    /// Registers at `socket` a replica of `service` whose values change every `interval`, and more often while
+    /// something seems wrong.
     pub(super) fn connect(service: &str, pid: u32, socket: &Path, interval: Duration) -> Self {
         // The process that it is about, which the agent looks at for changes and profiles.
         let service = Service::new(service).instance(format!("pid-{pid}")).socket(socket);

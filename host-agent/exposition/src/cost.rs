@@ -1,4 +1,5 @@
-//! How often a target is scraped: as often as its cost allows, also while it is learnt, and while something seems wrong.
+//! How often a target is scraped: as often as its cost allows, also while it is learnt, and while something seems
+//! wrong.
 
 use wire::time::Nanos;
 
@@ -16,8 +17,8 @@ pub fn interval(took: &mut [Nanos], share: f64) -> Nanos {
     Nanos::from_secs(SECONDS.into_iter().find(fits).unwrap_or(SECONDS[SECONDS.len() - 1]))
 }
 
-/// The shortest time between two scrapes of a target whose scrapes took `took`, in which the usual one takes at most the
-/// share `share` of one processor, taken for busy all the while: 100 ms at least.
+/// The shortest time between two scrapes of a target whose scrapes took `took`, in which the usual one takes at most
+/// the share `share` of one processor, taken for busy all the while: 100 ms at least.
 #[must_use]
 pub fn fastest(took: &mut [Nanos], share: f64) -> Nanos {
     Nanos((median(took).0 as f64 * (1.0 / share)) as u64).max(LEAST)
@@ -29,8 +30,8 @@ fn median(took: &mut [Nanos]) -> Nanos {
 }
 
 /// When a target is scraped next whose service is fetched every `pace`, after a scrape that began at `began` and took
-/// `took`: as often, or every second, third, … time, 100 ms after it at the earliest, and once it has rested for as long
-/// as its `share` asks.
+/// `took`: as often, or every second, third, … time, 100 ms after it at the earliest, and once it has rested for as
+/// long as its `share` asks.
 #[must_use]
 pub fn sooner((began, took): (Nanos, Nanos), pace: Nanos, share: f64) -> Nanos {
     let pace = pace.max(LEAST).0;

@@ -6,7 +6,7 @@ use crate::format::{Description, Sink};
 use crate::lines::{Line, Lines, NoRoom};
 use crate::point_times::PointTimes;
 use crate::refused_samples::RefusedSamples;
-use crate::series::{AllSeries, NotAdded, SeriesNumber};
+use crate::series::{AllSeries, Refusal, SeriesNumber};
 
 /// Takes the samples of one scrape.
 pub(crate) struct Intake<'t> {
@@ -53,8 +53,8 @@ impl Intake<'_> {
         let room = self.lines.room(key, self.limit).map_err(NoLine::Room)?;
         let description = describe().ok_or(NoLine::Description)?;
         let (line, new) = self.all.add(description, self.lines, room).map_err(|why| match why {
-            NotAdded::OtherType => NoLine::Type,
-            NotAdded::NoRoom => NoLine::Room(NoRoom::Bytes),
+            Refusal::OtherType => NoLine::Type,
+            Refusal::NoRoom => NoLine::Room(NoRoom::Bytes),
         })?;
         if new.is_some() {
             self.times.forget(line);

@@ -119,8 +119,8 @@ impl Lines {
         if relation == Relation::Growth { self.grow(line, value) } else { self.set(line, value) }
     }
 
-    /// Takes a point of the distribution `line`, unless it is malformed, or its buckets are more than `limit` lines have
-    /// room for: then what was known of them is forgotten.
+    /// Takes a point of the distribution `line`, unless it is malformed, or its buckets are more than `limit` lines
+    /// have room for: then what was known of them is forgotten.
     pub fn distribute(
         &mut self,
         line: Line,

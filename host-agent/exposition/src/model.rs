@@ -28,8 +28,8 @@ fn hash(name: &str) -> u64 {
 }
 
 impl Model {
-    /// This one with what was decided of `series`, for at most `most` names. `is_single` says whether an output is of one
-    /// series.
+    /// This one with what was decided of `series`, for at most `most` names. `is_single` says whether an output is of
+    /// one series.
     pub fn with<'s>(
         &self,
         series: impl Iterator<Item = &'s Series>,
@@ -65,7 +65,7 @@ impl Model {
     /// The output that was chosen for a series of this name and these labels.
     pub fn output(&self, series: &Series) -> Option<u32> {
         let labels = series.labels.as_ref().filter(|_| !self.outputs.is_empty())?.to_string();
-        self.outputs.get(&(Arc::clone(&series.name), labels.into())).copied()
+        self.outputs.get(&(Arc::clone(&series.name), labels.into_boxed_str())).copied()
     }
 
     /// Why another series of this name is not watched; `None`: nothing was decided about it.

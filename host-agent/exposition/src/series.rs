@@ -30,7 +30,7 @@ type Identity = (Arc<str>, Box<[(Box<str>, Box<str>)]>);
 
 /// Why a sample that was never seen is not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotAdded {
+pub enum Refusal {
     /// Its series is known with another type.
     OtherType,
     /// Its texts are longer than there is room for.
@@ -57,12 +57,12 @@ impl Family {
 }
 
 /// The family of a sample: the number of a known one, or a new one, which has the known one's name.
-struct FamilyOf {
+struct SampleFamily {
     known: Option<usize>,
     new: Family,
 }
 
-impl FamilyOf {
+impl SampleFamily {
     /// Bytes of texts that are new.
     fn text(&self) -> usize {
         if self.known.is_some() { 0 } else { self.new.text() }
@@ -259,17 +259,17 @@ impl AllSeries {
     }
 
     /// The family of a sample of this name.
-    fn family_of(&self, name: &str, kind: FamilyKind, unit: Option<String>) -> FamilyOf {
+    fn family_of(&self, name: &str, kind: FamilyKind, unit: Option<String>) -> SampleFamily {
         let known = self.family_numbers.get(name).copied();
         let shared = known.and_then(|at| self.families.get(at)).map(|family| Arc::clone(&family.name));
         let unit = unit.filter(|unit| unit.len() <= MAX_UNIT).map(String::into_boxed_str);
         let new = Family { name: shared.unwrap_or_else(|| name.into()), kind, unit, ignored: 0, has_fractions: false };
-        FamilyOf { known, new }
+        SampleFamily { known, new }
     }
 
     /// The number of `family`, which is kept if it is new.
-    fn enter(&mut self, family: FamilyOf, lines: &mut Lines) -> usize {
-        let FamilyOf { known, new } = family;
+    fn enter(&mut self, family: SampleFamily, lines: &mut Lines) -> usize {
+        let SampleFamily { known, new } = family;
         known.unwrap_or_else(|| {
             let number = self.families.len();
             lines.charge(new.text());
@@ -286,12 +286,12 @@ impl AllSeries {
         description: Description,
         lines: &mut Lines,
         room: usize,
-    ) -> Result<(Line, Option<SeriesNumber>), NotAdded> {
+    ) -> Result<(Line, Option<SeriesNumber>), Refusal> {
         let Description { family: name, kind, role, labels, bound, unit } = description;
         let family = self.family_of(&name, kind, unit);
         if role == Role::Ignored {
             if family.text() > room {
-                return Err(NotAdded::NoRoom);
+                return Err(Refusal::NoRoom);
             }
             let family = self.enter(family, lines);
             self.families[family].ignored += 1;
@@ -308,7 +308,7 @@ impl AllSeries {
         let known = self.identities.get(&identity).copied();
         let number = match known {
             Some(number) if self.get(number).is_some_and(|known| !known.values.fits(kind, role)) => {
-                return Err(NotAdded::OtherType);
+                return Err(Refusal::OtherType);
             }
             Some(number) => number,
             None => self.add_series(identity, family, role, lines, room)?,
@@ -320,11 +320,11 @@ impl AllSeries {
     fn add_series(
         &mut self,
         identity: Identity,
-        family: FamilyOf,
+        family: SampleFamily,
         role: Role,
         lines: &mut Lines,
         room: usize,
-    ) -> Result<SeriesNumber, NotAdded> {
+    ) -> Result<SeriesNumber, Refusal> {
         let (name, came) = &identity;
         let added = self.added.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let all = came.iter().map(|(key, value)| (&**key, &**value)).chain(added);
@@ -335,7 +335,7 @@ impl AllSeries {
         let buckets = if is_histogram { BUCKETS } else { 0 };
         let text = own_name + buckets + label_bytes(came, labels.as_ref());
         if family.text() + text > room {
-            return Err(NotAdded::NoRoom);
+            return Err(Refusal::NoRoom);
         }
         lines.charge(text);
         let values = match role {

@@ -164,8 +164,8 @@ fn an_export_of_known_series_allocates_as_often_for_a_few_as_for_many() {
     assert!(calls[0] < 12, "{calls:?}");
 }
 
-/// What `series` of a replica may take that learns for `window` exports: docs/bounds.md, without requests that wait, and
-/// without what it has beside its series.
+/// What `series` of a replica may take that learns for `window` exports: docs/bounds.md, without requests that wait,
+/// and without what it has beside its series.
 const fn stated(series: usize, window: usize) -> isize {
     (series * (1_900 + 4 * window)) as isize
 }

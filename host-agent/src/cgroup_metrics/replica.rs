@@ -139,8 +139,8 @@ impl Replica {
     }
 }
 
-/// Writes `values`, which were sampled at `now`, into `region`. Returns measures that are not announced yet: none but for
-/// the first samples, so that nothing is allocated.
+/// Writes `values`, which were sampled at `now`, into `region`. Returns measures that are not announced yet: none but
+/// for the first samples, so that nothing is allocated.
 fn store(
     region: &OwnedRegion,
     values: &Values,

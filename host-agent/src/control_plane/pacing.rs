@@ -34,8 +34,8 @@ fn watched_by(lmap: &Lmap) -> impl Iterator<Item = &ServiceName> {
 }
 
 impl ControlPlane {
-    /// Least time between two fetches of `lmap` while something seems wrong; `None`: it is fetched for its rows only. As
-    /// long as there are no replicas, as it was asked for.
+    /// Least time between two fetches of `lmap` while something seems wrong; `None`: it is fetched for its rows only.
+    /// As long as there are no replicas, as it was asked for.
     pub(super) fn fastest_of(&self, lmap: &Lmap) -> Option<Interval> {
         let asked = lmap.fastest.in_effect(self.settings.adaptive);
         let mut replicas = watched_by(lmap).flat_map(|service| self.replicas_of(service)).peekable();

@@ -143,7 +143,8 @@ impl ControlPlane {
         }
     }
 
-    /// What the agent samples of a replica it can sample as often as every `fastest`, if the service is fetched as often.
+    /// What the agent samples of a replica it can sample as often as every `fastest`, if the service is fetched as
+    /// often.
     pub fn agent_fastest(&mut self, connection: ConnectionId, fastest: Interval) {
         if let Some(replica) = self.connections.replica_mut(connection) {
             replica.fastest = Some(replica.fastest.map_or(fastest, |known| known.min(fastest)));

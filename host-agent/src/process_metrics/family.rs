@@ -91,8 +91,8 @@ impl Family {
         self.sample_with(pids, now, (is_due, is_due))
     }
 
-    /// The same, between samples as they are usual: with all counters, also the expensive ones. Means over the last second
-    /// and connections are not read more often.
+    /// The same, between samples as they are usual: with all counters, also the expensive ones. Means over the last
+    /// second and connections are not read more often.
     pub fn sample_all(&mut self, pids: &BTreeSet<u32>, now: Nanos) -> Values {
         let is_due = self.last_slow.is_none_or(|last| now >= last.plus(SLOW));
         self.sample_with(pids, now, (true, is_due))

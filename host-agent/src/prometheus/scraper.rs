@@ -156,8 +156,8 @@ impl Scraper {
         }
     }
 
-    /// Whether it may be scraped before it is due as usual. Not while it fails, has just started, or is learnt: failures,
-    /// starts and what is learnt are counted in scrapes.
+    /// Whether it may be scraped before it is due as usual. Not while it fails, has just started, or is learnt:
+    /// failures, starts and what is learnt are counted in scrapes.
     fn may_hurry(&self) -> bool {
         let is_calm = self.failures == 0 && !self.said_down && self.running > STARTING;
         self.fastest.is_some() && self.values.is_some() && is_calm && !self.view.target().is_learning()
@@ -296,8 +296,8 @@ impl Scraper {
         self.took = Vec::new();
     }
 
-    /// Announces regions for the chosen series, first with values of a scrape that `began` then. Old ones go after the new
-    /// ones are there.
+    /// Announces regions for the chosen series, first with values of a scrape that `began` then. Old ones go after the
+    /// new ones are there.
     fn enter(&mut self, began: Nanos) {
         let (target, service) = (self.view.target(), self.view.service());
         let sampling = Sampling { every: self.interval, fastest: self.fastest, first: began };
@@ -320,9 +320,9 @@ impl Scraper {
     }
 }
 
-/// Waits until a target of `service` is due: at `next` as usual; earlier while its service is fetched faster, if there is
-/// an `early` scrape to come: by when the last one began, how long it took, and the share of a processor. Returns when it
-/// was due.
+/// Waits until a target of `service` is due: at `next` as usual; earlier while its service is fetched faster, if there
+/// is an `early` scrape to come: by when the last one began, how long it took, and the share of a processor. Returns
+/// when it was due.
 async fn wait(
     paces: &mut watch::Receiver<Paces>,
     service: &ServiceName,
@@ -332,7 +332,8 @@ async fn wait(
     loop {
         let pace = paces.borrow_and_update().get(service).copied();
         let sooner = early.zip(pace).map(|((last, share), pace)| cost::sooner(last, pace.length(), share));
-        // One that would have been before anything seemed wrong is due now: the next usual one is a whole interval later.
+        // One that would have been before anything seemed wrong is due now: the next usual one is a whole interval
+        // later.
         let due = sooner.map_or(next, |sooner| sooner.max(clock.now()).min(next));
         let left = due.since(clock.now()).unwrap_or(Nanos::ZERO);
         tokio::select! {

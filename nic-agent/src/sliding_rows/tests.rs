@@ -200,7 +200,8 @@ fn a_late_row_before_it_makes_a_partial_row_longer_and_none_is_longer_than_an_in
 }
 
 /// The counter, and whether the gauge is there, of each row between two others while a sampler writes 100 at the third
-/// of five fetches: with its part. `observed` is what is seen of the sampler's last write, from its number and its time.
+/// of five fetches: with its part. `observed` is what is seen of the sampler's last write, from its number and its
+/// time.
 fn with_a_sampler(observed: impl Fn(u64, Nanos) -> Observation) -> Vec<(u64, f64, f64, bool)> {
     let (spec, mut world) = (spec(1), World::new(1));
     let mut rows = columns(&spec);

@@ -101,7 +101,7 @@ fn samplers_keep_their_pace_for_a_worker_that_takes_their_times_for_counts() {
     summary(&mut node, id, 100);
 
     assert_eq!(told(&mut node), None);
-    assert_eq!(node.plane.status().lmaps[0].fetch_us, 100_000, "it looks more often, at what services write themselves");
+    assert_eq!(node.plane.status().lmaps[0].fetch_us, 100_000, "it looks more often, at what is written");
 }
 
 /// Adds a replica of `cart` that this agent samples, as often as every `fastest` milliseconds.
