@@ -130,16 +130,18 @@ pub struct Detector {
 }
 
 impl Detector {
-    /// Creates a detector that learns from its first rows. `seed` decides which rows above γ are learnt.
+    /// Creates a detector that learns from its first rows. `seed` decides which rows above γ are learnt. Detectors that
+    /// are given the same `Arc` of settings share it: each row reads some of them, and one copy stays in the cache.
     ///
     /// # Errors
     ///
     /// [`DetectorError`]: no columns or too many, or a setting out of range.
-    pub fn new(columns: Vec<Column>, settings: Settings, seed: u64) -> Result<Self, DetectorError> {
+    pub fn new(columns: Vec<Column>, settings: impl Into<Arc<Settings>>, seed: u64) -> Result<Self, DetectorError> {
         if !(1..=MAX_COLUMNS).contains(&columns.len()) {
             return Err(DetectorError::Columns(columns.len()));
         }
-        let settings = settings.checked()?;
+        let settings: Arc<Settings> = settings.into();
+        Settings::clone(&settings).checked()?;
         let learning = Learning::new(columns.len(), &settings);
         Ok(Self::with(columns, settings, seed, learning))
     }
@@ -154,11 +156,18 @@ impl Detector {
     ///
     /// [`ModelError::Columns`] if no column is in the model, [`ModelError::Detector`] if the columns or settings are
     /// not usable.
-    pub fn from_model(model: &Model, columns: Vec<Column>, settings: Settings, seed: u64) -> Result<Self, ModelError> {
+    pub fn from_model(
+        model: &Model,
+        columns: Vec<Column>,
+        settings: impl Into<Arc<Settings>>,
+        seed: u64,
+    ) -> Result<Self, ModelError> {
         if !(1..=MAX_COLUMNS).contains(&columns.len()) {
             return Err(DetectorError::Columns(columns.len()).into());
         }
-        let settings = model.applied_to(settings).checked().map_err(DetectorError::from)?;
+        let given: Arc<Settings> = settings.into();
+        let applied = model.applied_to(Settings::clone(&given)).checked().map_err(DetectorError::from)?;
+        let settings = if applied == *given { given } else { Arc::new(applied) };
         let pipeline = model.pipeline(&columns, &settings)?;
         let learning = Learning::over(columns.len(), &settings);
         let mut detector = Self::with(columns, settings, seed, learning);
@@ -183,7 +192,12 @@ impl Detector {
     /// # Errors
     ///
     /// Those of [`from_model`](Self::from_model).
-    pub fn warm(model: &Model, columns: Vec<Column>, settings: Settings, seed: u64) -> Result<Self, ModelError> {
+    pub fn warm(
+        model: &Model,
+        columns: Vec<Column>,
+        settings: impl Into<Arc<Settings>>,
+        seed: u64,
+    ) -> Result<Self, ModelError> {
         let mut detector = Self::from_model(model, columns, settings, seed)?;
         detector.learning = Learning::resumed(detector.columns.len(), &detector.settings);
         detector.warm = true;
@@ -213,7 +227,7 @@ impl Detector {
         }
     }
 
-    fn with(columns: Vec<Column>, settings: Settings, seed: u64, learning: Learning) -> Self {
+    fn with(columns: Vec<Column>, settings: Arc<Settings>, seed: u64, learning: Learning) -> Self {
         Self {
             random: Random::new(seed),
             intake: Intake::new(columns.len()),
@@ -238,7 +252,7 @@ impl Detector {
             begun_between: false,
             counts: Counts::default(),
             columns: columns.into(),
-            settings: Arc::new(settings),
+            settings,
         }
     }
 
@@ -547,7 +561,7 @@ impl Detector {
     /// Discards everything learnt and starts learning. The result of a job in flight will be dropped. Allocates.
     pub fn reset(&mut self) {
         let counts = self.counts;
-        let (columns, settings) = (self.columns.to_vec(), Settings::clone(&self.settings));
+        let (columns, settings) = (self.columns.to_vec(), Arc::clone(&self.settings));
         let learning = Learning::new(columns.len(), &settings);
         let (random, tickets, stagger) = (self.random.clone(), self.tickets, self.stagger);
         *self = Self { random, tickets, stagger, counts, ..Self::with(columns, settings, 0, learning) };

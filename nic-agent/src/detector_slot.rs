@@ -11,6 +11,7 @@
 
 mod explanation;
 mod looks;
+mod shared_settings;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use crate::columns::{ColumnInfo, ColumnKey};
 use crate::detector_settings;
 use crate::error::UnexpectedMessage;
 use crate::jobs::{DetectorId, Jobs};
+use shared_settings::SharedSettings;
 
 /// Most restarts of detectors that have hardly begun to learn, since one was armed last.
 const MAX_RESTARTS: u32 = 8;
@@ -35,7 +37,8 @@ pub(crate) struct DetectorFactory {
     /// The worker's settings.
     configured: lmap::Settings,
     /// The settings of the LMAP whose detectors are being created.
-    settings: lmap::Settings,
+    settings: Arc<lmap::Settings>,
+    shared: SharedSettings,
     /// Target number of alarms per day, by which γ is adjusted.
     alarms_per_day: Option<f64>,
     seed: u64,
@@ -44,7 +47,8 @@ pub(crate) struct DetectorFactory {
 
 impl DetectorFactory {
     pub(crate) fn new(settings: lmap::Settings, seed: u64) -> Self {
-        Self { configured: settings.clone(), settings, alarms_per_day: None, seed, created: 0 }
+        let (configured, settings) = (settings.clone(), Arc::new(settings));
+        Self { configured, settings, shared: SharedSettings::default(), alarms_per_day: None, seed, created: 0 }
     }
 
     /// Sets the target number of alarms per day of all detectors.
@@ -66,20 +70,22 @@ impl DetectorFactory {
         let interval = interval.length().as_secs_f64();
         let settings = detector_settings::settings(&self.configured, requested, interval).checked();
         let refused = settings.as_ref().err().copied();
-        self.settings = settings.unwrap_or_else(|_| detector_settings::at_interval(self.configured.clone(), interval));
-        self.settings.budget = detector_settings::budget(self.alarms_per_day, requested, interval);
+        let settings = settings.unwrap_or_else(|_| detector_settings::at_interval(self.configured.clone(), interval));
+        let budget = detector_settings::budget(self.alarms_per_day, requested, interval);
+        self.settings = self.shared.share(lmap::Settings { budget, ..settings });
         refused.map_or(Ok(()), |error| Err(UnexpectedMessage::Settings(error)))
     }
 
     fn create_slot(&mut self, infos: &[ColumnInfo], from: Start<'_>) -> Result<DetectorSlot, UnexpectedMessage> {
         let columns = infos.iter().map(|info| info.column).collect();
-        let (settings, seed) = (self.settings.clone(), self.seed ^ self.created);
+        let (settings, seed) = (Arc::clone(&self.settings), self.seed ^ self.created);
         let detector = match from {
             Start::Empty => Detector::new(columns, settings, seed)?,
             Start::Trained(model) => Detector::from_model(model, columns, settings, seed)?,
             Start::Warm(model, continues) => {
                 let settle_rows = if continues { 0 } else { settings.settle_rows };
-                Detector::warm(model, columns, lmap::Settings { settle_rows, ..settings }, seed)?
+                let settings = self.shared.share(lmap::Settings { settle_rows, ..lmap::Settings::clone(&settings) });
+                Detector::warm(model, columns, settings, seed)?
             }
         };
         // Detectors of a node are fitted together at its start. Without an offset they would decompose their sketches
