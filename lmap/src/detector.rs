@@ -222,6 +222,7 @@ impl Detector {
 
     fn apply_stagger(&mut self) {
         let Some(pipeline) = &mut self.pipeline else { return };
+        pipeline.sketch_changed = true;
         if let Some(history) = pipeline.history.as_mut().filter(|_| self.stagger > 0) {
             history.decompose_after(1 + self.stagger % (pipeline.sketch_rows + 1));
         }
@@ -286,7 +287,10 @@ impl Detector {
         let lasting = self.lasts(raw, weight) && !self.provisional && !self.is_settling();
         let episode = self.episodes.step(lasting || is_indicated);
         let episode = self.renewed(episode, EpisodeRow { lasts: lasting, by_itself: is_indicated });
-        self.counts.episodes += u64::from(episode == Episode::Began);
+        // What is not written stays clean in the cache, or is not even there.
+        if episode == Episode::Began {
+            self.counts.episodes += 1;
+        }
         let verdict = self.verdict(score, raw, over, episode);
         self.forget_start();
         self.keep_to_budget(episode);
@@ -301,7 +305,9 @@ impl Detector {
     fn renewed(&mut self, episode: Episode, row: EpisodeRow) -> Episode {
         let (Some(novelty), Some(pipeline)) = (&mut self.novelty, &self.pipeline) else { return episode };
         let begins = match episode {
-            Episode::Quiet | Episode::Ended => {
+            // What was known was forgotten when the episode ended: it is not even looked at.
+            Episode::Quiet => false,
+            Episode::Ended => {
                 novelty.end();
                 false
             }
@@ -405,6 +411,7 @@ impl Detector {
         }
         pipeline.grow(self.settings.growth_rows);
         let mark = Mark { verdict: RowVerdict::Normal, restarted: false };
+        pipeline.sketch_changed = true;
         let taken = match &mut pipeline.history {
             Some(history) => history.push(&pipeline.projection.z),
             None => self.spare.push(&pipeline.projection.z, mark),
@@ -442,6 +449,11 @@ impl Detector {
                 provisional: due.provisional,
             })
         } else {
+            // A sketch that was not due is not due until it changes, and four rows of five do not change it.
+            let changed = self.pipeline.as_mut().is_some_and(|pipeline| core::mem::take(&mut pipeline.sketch_changed));
+            if !changed {
+                return None;
+            }
             let limit = self.limit();
             let pipeline = self.pipeline.as_mut()?;
             let history = pipeline.history.take_if(|history| history.due())?;
@@ -484,7 +496,7 @@ impl Detector {
                 self.counts.learnt -= 1;
             }
         }
-        pipeline.history = Some(history);
+        (pipeline.history, pipeline.sketch_changed) = (Some(history), true);
         let Some((basis, variances)) = found else {
             self.counts.shrinks_failed += 1;
             return InstallOutcome::Failed;
