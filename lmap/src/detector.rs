@@ -264,7 +264,10 @@ impl Detector {
     ///
     /// [`RowError::Length`] unless the row has one value per column; nothing is changed then.
     pub fn score(&mut self, row: &[f64]) -> Result<Verdict, RowError> {
-        self.intake.take(row, &mut self.counts)?;
+        // A fit may find other levels, and comes of rows that are kept.
+        let may_be_fitted = matches!(self.in_flight, JobInFlight::Fit(_)) || self.learning.active(&self.settings);
+        let levels = self.pipeline.as_ref().filter(|_| !may_be_fitted).map(|pipeline| &pipeline.levels[..]);
+        self.intake.take(row, levels, &mut self.counts)?;
         if self.intake.restarted() {
             (self.smoothed, self.steady) = (None, None);
         }
