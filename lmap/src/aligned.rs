@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut, Range};
 
 /// Bytes of a cache line, and of the widest vector.
-const LINE: usize = 64;
+pub(crate) const LINE: usize = 64;
 
 /// A fixed number of values; the first is at the start of a cache line. 24 bytes: a detector has a dozen of these
 /// heads, and a round reads most of them.

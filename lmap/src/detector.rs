@@ -47,6 +47,7 @@
 //! With [`Settings::novelty`], another episode begins within one that is on: [`Episode::Began`] comes once more.
 //! `docs/detection.md` has the formulas, and what each part contributes.
 
+mod ahead;
 mod look;
 mod report;
 

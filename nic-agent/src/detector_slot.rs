@@ -343,6 +343,11 @@ impl Detectors {
         }
     }
 
+    /// Asks for the memory of the next row: see [`Detector::prefetch`].
+    pub(crate) fn prefetch(&self) {
+        self.current.detector.prefetch();
+    }
+
     /// Scores a row, and learns it if `learn`. Returns the verdict, and whether the shadow took over after it.
     pub(crate) fn step(&mut self, row: &[f64], learn: bool, jobs: &mut Jobs) -> Option<(lmap::Verdict, bool)> {
         let shadow_ready = self.shadow.as_mut().is_some_and(|shadow| {

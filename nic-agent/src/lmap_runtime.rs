@@ -1,5 +1,6 @@
 //! The runtime of one LMAP on a worker: its regions, its columns, its detectors, and its reports to the host agent.
 
+mod ahead;
 mod beginning;
 mod between;
 mod memory;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use lmap::prefetch;
 use transport::{FetchStatus, RegionBuffer, RegionError, Runs};
 use wire::control::LmapSpec;
 use wire::id::{Generation, RegionId, ReplicaId};
@@ -229,6 +230,15 @@ impl Regions {
                 );
             }
         }
+    }
+
+    /// Asks for the memory of the next check, of the first regions.
+    pub(crate) fn prefetch(&self) {
+        const LINES: usize = 4;
+        prefetch(&self.all, LINES);
+        prefetch(&self.buffers, LINES);
+        prefetch(&self.observations, LINES);
+        prefetch(&self.replicas, LINES);
     }
 
     /// The outcome of each region in the last check.
