@@ -136,6 +136,7 @@ pub use frequent_directions::{FrequentDirections, SketchError};
 pub use increments::{Cumulative, Increments};
 pub use intake::RowError;
 pub use job::{FitJob, Job, JobResult, ShrinkJob};
+pub use kernels::prefetch::prefetch;
 pub use model::{ColumnRole, ColumnSummary, MergeError, Model, ModelError, ModelSummary};
 pub use preparation::Preparation;
 pub use quantile::QUANTILES;

@@ -34,6 +34,8 @@ pub(crate) struct Pipeline {
     pub(crate) scorer: Scorer,
     /// The sketch of the rows learnt. `None` while a job decomposes it.
     pub(crate) history: Option<History>,
+    /// Whether the sketch is another one than when it was last found not to be due.
+    pub(crate) sketch_changed: bool,
     pub(crate) sketch_rows: usize,
     pub(crate) gamma: f64,
     /// The factor by which the alarm budget multiplies γ.

@@ -52,6 +52,7 @@ fn run(columns: Vec<Column>, settings: Settings) -> (RunCounts, Detector) {
         if t % 500 == 0 {
             detector.gap();
         }
+        detector.prefetch();
         let verdict = detector.score(&row).expect("a row of as many columns");
         detector.explain(5, &mut reasons);
         detector.group_shares(&mut shares);

@@ -293,6 +293,11 @@ impl Columns {
         self.scalars.row()
     }
 
+    /// Asks for the memory of the next [`read`](Self::read): that of counters and gauges.
+    pub(crate) fn prefetch(&self) {
+        self.scalars.prefetch();
+    }
+
     /// A fetch at which no row is due: what must not be used any more is forgotten, and everything else stays as it is.
     /// Never allocates.
     pub(crate) fn pass(&mut self, observations: &[Observation]) {

@@ -61,11 +61,16 @@ impl Worker {
         self.scatter(outcome.is_ok());
         let (mut verdicts, mut bytes) = (Vec::new(), 0);
         let (batch, alone) = (outcome.is_ok(), self.link != Link::Up);
-        for runtime in self.runtimes.values_mut() {
+        let mut ticking = self.runtimes.values_mut().filter_map(|runtime| {
             let due = runtime.due(&self.due, at);
-            if !due.is_any() {
-                continue;
-            }
+            due.is_any().then_some((runtime, due))
+        });
+        let (mut first, mut second) = (ticking.next(), ticking.next());
+        while let Some((runtime, due)) = first {
+            // Meanwhile the memory of those that are next is on its way.
+            let third = ticking.next();
+            third.iter().for_each(|(runtime, _)| runtime.prefetch_head());
+            second.iter().for_each(|(runtime, _)| runtime.prefetch());
             let tick = Tick { at, wall, due, batch, alone };
             let before = runtime.regions.discarded;
             let intervals = runtime.intervals();
@@ -83,6 +88,7 @@ impl Worker {
                 self.shared.outbox.verdicts(proto::Verdicts { at_unix_ns: wall.0, verdicts });
             }
             self.counters.discarded.add(runtime.regions.discarded.since(before));
+            (first, second) = (second, third);
         }
         if !verdicts.is_empty() {
             self.shared.outbox.verdicts(proto::Verdicts { at_unix_ns: wall.0, verdicts });
