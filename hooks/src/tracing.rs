@@ -12,7 +12,7 @@
 //! | [`ScoreBreakdown`] | one row's score, by operation |
 //! | [`LogRecord`], [`LogReason`] | log records, which wait likewise and share budget, decisions and verdicts |
 //! | [`Account`] | accounting: seen = waiting + kept + dropped + lost |
-//! | `blocks`, `traces`, `decisions`, `watermark`, `order`, `record`, `sender_shares` | parts of the buffer |
+//! | `blocks`, `traces`, `decisions`, `watermark`, `order`, `record`, `sender_shares`, `sole_services` | parts of the buffer |
 
 mod account;
 mod blocks;
@@ -33,6 +33,7 @@ mod reason;
 mod record;
 mod sender_shares;
 mod service_policies;
+mod sole_services;
 mod span;
 mod switches;
 mod threshold;
