@@ -221,7 +221,8 @@ fn spans_of_many_services_are_counted_by_service_whether_they_share_their_traces
     let mut spans = 0;
     for service in 0..600_u32 {
         // Own traces by twos, then one for each pair of neighbours.
-        for number in [service.into(), service.into(), 1_000 + u64::from(service / 2)] {
+        let own = u64::from(service);
+        for number in [own, own, 1_000 + own / 2] {
             let arrival = Arrival { service, ..arrival(number) };
             let (index, trace) = (arrival.index(spans), trace(number));
             let encoded = arrival.encoded(&index);
