@@ -1,5 +1,5 @@
-//! What a tail buffer says of spans that are gone, service by service, against a model that remembers the service of each
-//! span and walks over those of a trace that is gone.
+//! What a tail buffer says of spans that are gone, service by service, against a model that remembers the service of
+//! each span and walks over those of a trace that is gone.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

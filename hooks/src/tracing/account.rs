@@ -144,8 +144,9 @@ impl DiscardReason {
     }
 }
 
-/// Spans that were dropped or lost, by service. Memory: 24 bytes for each service and reason of the most that there were
-/// between two calls of [`DiscardedSpans::take`]: it is used again, so that a trace that gives way allocates nothing.
+/// Spans that were dropped or lost, by service. Memory: 24 bytes for each service and reason of the most that there
+/// were between two calls of [`DiscardedSpans::take`]: it is used again, so that a trace that gives way allocates
+/// nothing.
 #[derive(Debug, Default)]
 pub struct DiscardedSpans(Vec<(ServiceId, DiscardReason, Tally)>);
 

@@ -43,9 +43,10 @@ impl Chain {
     }
 }
 
-/// How far a chain has been read that is needed soon, and how much of it is left. A block's line is in no cache by then,
-/// and says which is next: whoever reads a few of them between other work, or several chains side by side, does not wait
-/// for one after the other when they are needed. A hint: nothing follows from it, also where the chain is gone meanwhile.
+/// How far a chain has been read that is needed soon, and how much of it is left. A block's line is in no cache by
+/// then, and says which is next: whoever reads a few of them between other work, or several chains side by side, does
+/// not wait for one after the other when they are needed. A hint: nothing follows from it, also where the chain is gone
+/// meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadAhead {
     block: u32,

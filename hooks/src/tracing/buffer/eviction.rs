@@ -68,8 +68,8 @@ impl TailBuffer {
         place
     }
 
-    /// Removes a trace. Also returns the service that all of its spans are of, if that is known. The caller releases its
-    /// chain.
+    /// Removes a trace. Also returns the service that all of its spans are of, if that is known. The caller releases
+    /// its chain.
     pub(super) fn take_out(&mut self, place: u32) -> (Trace, Option<ServiceId>) {
         let trace = self.traces.remove(place);
         self.senders.release(trace.sender, ENTRY_COST + trace.chain.blocks() * BLOCK_COST);
@@ -215,8 +215,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes and goes, senders together hold what is in use, the lowest of each is found, and a service has
-        /// its number for as many traces as have that.
+        /// Whatever comes and goes, senders together hold what is in use, the lowest of each is found, and a service
+        /// has its number for as many traces as have that.
         #[test]
         fn senders_together_hold_what_is_in_use(
             steps in prop::collection::vec((0..3_u8, 0..40_u64, 0..900_usize, 0..12_u8), 1..400),
