@@ -18,10 +18,10 @@ use std::time::Duration;
 
 use agent_runtime::Count;
 use agent_runtime::shares::Shares;
+use agent_runtime::ticks::ticks;
 use exposition::choice::ChoiceSettings;
 use exposition::{Discard, Discards, TargetSettings};
 use otlp::{Edge, ForwardedMetrics, Holder, MetricExport};
-use tokio::time::MissedTickBehavior;
 use wire::name::{InstanceName, ServiceName};
 use wire::time::Nanos;
 
@@ -128,8 +128,7 @@ fn instance_name(id: &str) -> Option<InstanceName> {
 
 impl Exports {
     async fn run(&self, edge: &Edge, node: &Node) {
-        let mut ticks = tokio::time::interval(TICK);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = ticks(TICK);
         loop {
             tokio::select! {
                 request = edge.next_metrics() => self.take(&request, edge, node),
