@@ -30,7 +30,7 @@
 //! | [`socket_file`] | Unix sockets whose file is removed on exit |
 //! | [`socket_owner`] | the user and cgroup of the other end of a connection within this machine |
 //! | [`stop`] | SIGTERM and SIGINT |
-//! | [`ticks`] | ticks of tasks, which fall together |
+//! | [`ticks`] | ticks of tasks and of threads, which fall together |
 //! | [`program`] | what `main` does around an agent: arguments, default configuration, exit code |
 
 pub mod access;

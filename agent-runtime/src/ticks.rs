@@ -1,7 +1,9 @@
-//! Ticks of tasks. Those of all tasks of the process are multiples of their periods since the same moment: so tasks that
-//! look at something now and then are woken together, and a thread wakes once for all of them.
+//! Ticks of tasks and of threads. Those of the whole process are multiples of their periods since the same moment: so
+//! tasks that look at something now and then are woken together, and a thread wakes once for all of them.
 
-use std::sync::OnceLock;
+use core::pin::pin;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
@@ -21,6 +23,45 @@ pub fn ticks(period: Duration) -> Interval {
     ticks
 }
 
+/// Does `work` on a thread that may block: at once, then at each multiple of `period`, above 0, until `end`, and then
+/// waits for what is being done. Multiples that are missed are left out. Where it panics, it goes on at the next one.
+/// Nothing but that thread wakes for it. Needs a runtime.
+pub async fn every(period: Duration, end: impl Future<Output = ()>, work: impl Fn() + Send + Sync + 'static) {
+    let mut end = pin!(end);
+    let (work, mut pause) = (Arc::new(work), Duration::ZERO);
+    loop {
+        let (going, gone) = channel();
+        let of = Arc::clone(&work);
+        let mut working = tokio::task::spawn_blocking(move || repeat(&*of, period, pause, &gone));
+        tokio::select! {
+            () = &mut end => {
+                drop(going);
+                // What does not panic has no error.
+                _ = working.await;
+                return;
+            }
+            // Otherwise the runtime ends.
+            ended = &mut working => if !ended.is_err_and(|error| error.is_panic()) { return },
+        }
+        pause = until_next(period);
+    }
+}
+
+/// Does `work` after a `pause` and at each multiple of `period`, until the other end of `gone` is.
+fn repeat(work: &impl Fn(), period: Duration, mut pause: Duration, gone: &Receiver<()>) {
+    while gone.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+        work();
+        pause = until_next(period);
+    }
+}
+
+/// The time until the next multiple of `period`.
+fn until_next(period: Duration) -> Duration {
+    let now = timer_now();
+    let last = latest(*ORIGIN.get_or_init(|| now), now, period);
+    period.saturating_sub(now.saturating_duration_since(last))
+}
+
 /// The last multiple of `period` from `origin` that is not after `now`, which may be before `origin`.
 fn latest(origin: Instant, now: Instant, period: Duration) -> Instant {
     let length = period.as_nanos().max(1);
@@ -35,6 +76,10 @@ fn latest(origin: Instant, now: Instant, period: Duration) -> Instant {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use tokio::sync::{mpsc, oneshot};
+
     use super::*;
 
     /// When the next ticks are due.
@@ -88,5 +133,26 @@ mod tests {
 
         let since: Vec<_> = late.iter().map(|due| due.duration_since(first)).collect();
         assert_eq!(since, [period, 3 * period]);
+    }
+
+    #[tokio::test]
+    async fn work_is_done_at_once_and_again_also_where_it_panics_until_the_end() {
+        let (does, mut done) = mpsc::unbounded_channel();
+        let (ends, end) = oneshot::channel::<()>();
+        let times = AtomicU32::new(0);
+        let working = tokio::spawn(every(Duration::from_millis(5), async { _ = end.await }, move || {
+            let time = times.fetch_add(1, Ordering::Relaxed);
+            does.send(time).unwrap();
+            assert_ne!(time, 1, "the second time, it panics");
+        }));
+
+        for time in 0..4 {
+            assert_eq!(done.recv().await, Some(time));
+        }
+        ends.send(()).unwrap();
+        working.await.unwrap();
+
+        while done.try_recv().is_ok() {}
+        assert_eq!(done.try_recv(), Err(mpsc::error::TryRecvError::Disconnected), "nobody is at work any more");
     }
 }
