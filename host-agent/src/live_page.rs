@@ -148,8 +148,9 @@ impl LivePage {
         self.look_at_the_rest(now);
         // Kept spans wait in little memory.
         drop(self.sources.traces.look());
-        let scored = self.node.inspect(|plane, _| plane.scored());
-        lock(&self.feed).remember(&scored, clock::steady_now());
+        let mut feed = lock(&self.feed);
+        let scored = self.node.inspect(|plane, _| plane.scored(|lmap, at| feed.is_new(lmap, at)));
+        feed.remember(&scored, clock::steady_now());
     }
 
     /// Somebody asks for something of the page: what it shows is no older than the last look would be.
