@@ -222,8 +222,8 @@ impl Hangup {
     }
 }
 
-/// Reloads `agent` at `hangup` and when its files have changed, until it is dropped. Needs a runtime. One thread that may
-/// block does it all: a look wakes no other one.
+/// Reloads `agent` at `hangup` and when its files have changed, until it is dropped. Needs a runtime. One thread that
+/// may block does it all: a look wakes no other one.
 pub async fn watch(agent: impl Reload, state: Arc<ReloadState>, mut hangup: Hangup) {
     let (asks, asked) = sync_channel(1);
     let looking = tokio::task::spawn_blocking(move || look(agent, &state, POLL, &asked));
@@ -240,8 +240,8 @@ pub async fn watch(agent: impl Reload, state: Arc<ReloadState>, mut hangup: Hang
     }
 }
 
-/// Looks at the files of `agent`, which may be on a file system that hangs, `every` so often and when it is `asked` for,
-/// until nobody can ask any more.
+/// Looks at the files of `agent`, which may be on a file system that hangs, `every` so often and when it is `asked`
+/// for, until nobody can ask any more.
 fn look(mut agent: impl Reload, state: &ReloadState, every: Duration, asked: &Receiver<()>) {
     let (mut known, mut is_asked) = (None, false);
     loop {

@@ -12,8 +12,8 @@ use std::os::unix::fs::FileExt as _;
 /// Room at first, in bytes. Nearly all files are smaller.
 const ROOM: usize = 4096;
 
-/// What is in `file` now: `most` bytes of it. `None` if it cannot be read, as when the process has ended, to which a file
-/// belongs as long as it is open.
+/// What is in `file` now: `most` bytes of it. `None` if it cannot be read, as when the process has ended, to which a
+/// file belongs as long as it is open.
 pub(crate) fn read_whole(file: &File, most: usize) -> Option<Vec<u8>> {
     let (mut bytes, mut got) = (vec![0; ROOM.min(most)], 0);
     loop {

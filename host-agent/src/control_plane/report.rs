@@ -108,8 +108,8 @@ impl ControlPlane {
     }
 
     /// Of the LMAPs of the [status](Self::status), what a history of scores takes: number, service, time, γ and scores,
-    /// alarm and rank. Reasons only of scores from γ on: to name them takes most of the time that a status takes. Of one
-    /// whose number and time are not new, as `is_new` says, these alone: nothing is allocated for it.
+    /// alarm and rank. Reasons only of scores from γ on: to name them takes most of the time that a status takes. Of
+    /// one whose number and time are not new, as `is_new` says, these alone: nothing is allocated for it.
     #[must_use]
     pub fn scored(&self, is_new: impl Fn(u32, u64) -> bool) -> Vec<proto::LmapStatus> {
         let suspicions = self.incidents.suspicions(|id| self.lmaps.get(&id).is_some_and(|lmap| lmap.health.alarm));

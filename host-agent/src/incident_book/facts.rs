@@ -1,5 +1,5 @@
-//! What /proc says about replicas: their programs, once, and their limits, again and again. Limits of cgroups are changed
-//! while programs run, those of a process hardly ever.
+//! What /proc says about replicas: their programs, once, and their limits, again and again. Limits of cgroups are
+//! changed while programs run, those of a process hardly ever.
 //!
 //! Values of arguments and variables become numbers here, so that nobody keeps or shows them.
 

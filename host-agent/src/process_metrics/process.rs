@@ -157,8 +157,8 @@ impl MeasuredProcess {
         2 + opened + self.tasks.files()
     }
 
-    /// Files with context switches of its threads stay open from now on, or not, as at first. They take as many files as
-    /// there are threads, which does not bound what [`sample`](Self::sample) may open.
+    /// Files with context switches of its threads stay open from now on, or not, as at first. They are as many as there
+    /// are threads, beside those that [`sample`](Self::sample) may open.
     pub fn keep_statuses(&mut self, keep: bool) {
         self.keeps_statuses = keep;
         if !keep {

@@ -1,7 +1,7 @@
 //! Running and waiting time of the threads of one process, in nanoseconds, and their context switches.
 //!
-//! Their files stay open between samples: opening one costs six times as much as reading it. Those with context switches,
-//! which are read ten times as seldom, only where there is room.
+//! Their files stay open between samples: opening one costs six times as much as reading it. Those with context
+//! switches, which are read ten times as seldom, only where there is room.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

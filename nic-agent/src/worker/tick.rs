@@ -96,8 +96,8 @@ impl Worker {
         deferred.into_iter().filter_map(|message| self.on_host(now, message).err()).collect()
     }
 
-    /// When a summary is due after `now`: at the next multiple of its period, as ticks are at multiples of theirs. So it
-    /// is sent with a row wherever it can be, and the thread does not wake for it alone.
+    /// When a summary is due after `now`: at the next multiple of its period, as ticks are at multiples of theirs. So
+    /// it is sent with a row wherever it can be, and the thread does not wake for it alone.
     pub(super) fn summary_after(&self, now: Nanos) -> Nanos {
         let period = self.period.0.max(1);
         Nanos((now.0 / period + 1).saturating_mul(period))
