@@ -103,7 +103,7 @@ pub fn start(
     announce: Announce,
 ) -> std::io::Result<(RequestSender, JoinHandle<()>)> {
     let (sender, requests) = sync_channel(QUEUE);
-    let mut measuring = Measurer { processes: BTreeMap::new(), files, announce, counts: Arc::clone(&counts) };
+    let mut measuring = Measurer::new(files, announce, Arc::clone(&counts));
     let thread = std::thread::Builder::new()
         .name("process-metrics".to_owned())
         .spawn(move || measuring.run(&requests, interval, clock))?;
@@ -119,11 +119,17 @@ struct Measurer {
     processes: BTreeMap<ConnectionId, MonitoredProcess>,
     /// Limit of open files.
     files: usize,
+    /// Whether files with context switches stay open, which are half of those of threads.
+    keeps_statuses: bool,
     announce: Announce,
     counts: Arc<Counts>,
 }
 
 impl Measurer {
+    fn new(files: usize, announce: Announce, counts: Arc<Counts>) -> Self {
+        Self { processes: BTreeMap::new(), files, keeps_statuses: true, announce, counts }
+    }
+
     fn run(&mut self, requests: &Receiver<Request>, interval: Nanos, clock: Clock) {
         let mut next = clock.now().plus(interval);
         loop {
@@ -167,6 +173,7 @@ impl Measurer {
     }
 
     fn add(&mut self, connection: ConnectionId, pid: u32, mut measured: MeasuredProcess, now: Nanos) {
+        measured.keep_statuses(self.keeps_statuses);
         let values = match measured.sample(now, self.files_left()) {
             Ok(values) => values,
             Err(error) => return self.lost(&error),
@@ -189,6 +196,7 @@ impl Measurer {
     }
 
     fn round(&mut self, now: Nanos) {
+        self.make_room();
         let mut gone = Vec::new();
         let mut left = self.files;
         for (&connection, process) in &mut self.processes {
@@ -205,6 +213,16 @@ impl Measurer {
         for (connection, error) in gone {
             self.processes.remove(&connection);
             self.lost(&error);
+        }
+    }
+
+    /// Closes files with context switches once less than a quarter of the files is left. They stay open again when more
+    /// than three quarters are, so that they do not come and go.
+    fn make_room(&mut self) {
+        let left = self.files_left();
+        let keeps = left > self.files / 4 * 3 || (self.keeps_statuses && left >= self.files / 4);
+        if core::mem::replace(&mut self.keeps_statuses, keeps) != keeps {
+            self.processes.values_mut().for_each(|process| process.measured.keep_statuses(keeps));
         }
     }
 
@@ -259,5 +277,35 @@ mod tests {
         drop(requests);
         thread.join().unwrap();
         assert_eq!(counts.unreadable.get(), 1);
+    }
+
+    #[test]
+    fn files_with_context_switches_are_closed_where_few_are_left_and_stay_open_when_most_are() {
+        let mut children: Vec<_> =
+            (0..3).map(|_| std::process::Command::new("sleep").arg("100").spawn().unwrap()).collect();
+        let mut measuring = Measurer::new(20, Box::new(|_, _, _| {}), Arc::default());
+        let measure = |measuring: &mut Measurer, pid: u32| {
+            let (connection, connected) = (ConnectionId(pid.into()), Nanos::NEVER);
+            measuring.obey(Request::Measure { connection, pid, connected }, Nanos::ZERO);
+        };
+        let open = |measuring: &Measurer| measuring.files - measuring.files_left();
+
+        // Of each: its folder, stat, io, the folder of its files, and two files of its thread.
+        children.iter().for_each(|child| measure(&mut measuring, child.id()));
+        assert_eq!(open(&measuring), 18);
+        measuring.round(Nanos(1));
+        assert_eq!(open(&measuring), 15);
+
+        for child in &children {
+            measuring.obey(Request::Forget(ConnectionId(child.id().into())), Nanos(2));
+        }
+        measuring.round(Nanos(3));
+        measure(&mut measuring, children[0].id());
+        assert_eq!(open(&measuring), 6);
+
+        for child in &mut children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
     }
 }

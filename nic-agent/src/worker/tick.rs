@@ -33,7 +33,7 @@ impl Worker {
         // A summary waits for the tick, but not for ever.
         let wait = if self.due.is_empty() { Nanos::ZERO } else { Nanos(self.period.0 / 2) };
         if now >= self.next_summary.plus(wait) || self.next_summary > now.plus(self.period) {
-            self.next_summary = now.plus(self.period);
+            self.next_summary = self.summary_after(now);
             self.summarise(now);
         }
         if self.due.is_empty() {
@@ -100,6 +100,13 @@ impl Worker {
         self.detach_punched();
         let deferred = core::mem::take(&mut self.deferred);
         deferred.into_iter().filter_map(|message| self.on_host(now, message).err()).collect()
+    }
+
+    /// When a summary is due after `now`: at the next multiple of its period, as ticks are at multiples of theirs. So
+    /// it is sent with a row wherever it can be, and the thread does not wake for it alone.
+    pub(super) fn summary_after(&self, now: Nanos) -> Nanos {
+        let period = self.period.0.max(1);
+        Nanos((now.0 / period + 1).saturating_mul(period))
     }
 
     fn deadline(&self) -> Nanos {
