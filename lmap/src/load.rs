@@ -161,7 +161,7 @@ mod tests {
             fixture
         }
 
-        /// Ordinary rows.
+        /// Takes ordinary rows.
         fn ordinary(&mut self, rows: u32) {
             for _ in 0..rows {
                 let answers = 9.0 + f64::from(self.rows % 3);
