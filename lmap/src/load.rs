@@ -4,13 +4,13 @@
 //! that the load does not say. So an episode that would begin while load is up waits for
 //! [`Settings::load_rows`](crate::Settings::load_rows). It begins earlier if load has fallen and rows are over by
 //! themselves, without longer ones: then load was not the cause. It begins at once if another one has waited within
-//! [`FORGETS`] times as many rows. What is over by itself (an indicator, waiting for too long) waits for nothing. Scores
-//! are what they were.
+//! [`FORGETS`] times as many rows. What is over by itself (an indicator, waiting for too long) waits for nothing.
+//! Scores are what they were.
 //!
 //! # Load
-//! The answers in a row: the sum of the columns with [`Column::load`]. They are averaged over three rows, as scores are.
-//! With the mean and the deviation of that average over the last [`FORGETS`] times the rows of patience, load is up if
-//! it is above the mean by
+//! The answers in a row: the sum of the columns with [`Column::load`], averaged over three rows, as scores are. With the
+//! mean and the deviation of that average over the last [`FORGETS`] times the rows of patience, load is up if it is
+//! above the mean by
 //!
 //! - [`RISES`] of it, and [`LEAST`] answers in a row;
 //! - [`DEVIATIONS`] of its deviations: load that comes in bursts all the time explains nothing.

@@ -229,10 +229,10 @@ pub struct Settings {
     /// `pools.rs`). `None`: growth counts at once. No effect in the paper's forms. Default: `None`; where gauges latch
     /// [`lasting`](Self::lasting) sets what makes two seconds, from 3 to 200.
     pub pool_rows: Option<usize>,
-    /// For at most so many rows an episode waits that would begin while load ([`Column::load`](crate::Column::load)) is
-    /// up, at least 2: an overload that passes is no alarm (see `load.rs`). `None`: none waits. No effect in the paper's
-    /// forms. Default: `None`; for rows of at most half a second, where gauges latch, [`lasting`](Self::lasting) sets
-    /// what makes two seconds, at most 200.
+    /// For at most so many rows an episode waits that would begin while load ([`Column::load`](crate::Column::load))
+    /// is up, at least 2: an overload that passes is no alarm (see `load.rs`). `None`: none waits. No effect in the
+    /// paper's forms. Default: `None`; for rows of at most half a second, where gauges latch,
+    /// [`lasting`](Self::lasting) sets what makes two seconds, at most 200.
     pub load_rows: Option<usize>,
     /// Cap on a single row's score for episodes, as a multiple of γ, at least 1. Default: 2, so that a single row,
     /// however extreme, is no episode, and two are. With an [`episode_margin`](Self::episode_margin) above 1, at least
@@ -358,8 +358,8 @@ impl Settings {
     }
 
     /// What lasts counts (D79), with a row every `interval` seconds: longer rows of a second, at most 10 of up to half
-    /// a second, and patience of two seconds with pools, for such rows also with load (D91). The NIC agent sets it after
-    /// [`every`](Self::every).
+    /// a second, and patience of two seconds with pools, for such rows also with load (D91). The NIC agent sets it
+    /// after [`every`](Self::every).
     #[must_use]
     pub fn lasting(self, interval: f64) -> Self {
         let in_a_second = (1.0 / interval + 1e-9).floor().min(MAX_LONG_ROWS);
