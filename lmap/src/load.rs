@@ -8,8 +8,8 @@
 //! Scores are what they were.
 //!
 //! # Load
-//! The answers in a row: the sum of the columns with [`Column::load`], averaged over three rows, as scores are. With the
-//! mean and the deviation of that average over the last [`FORGETS`] times the rows of patience, load is up if it is
+//! The answers in a row: the sum of the columns with [`Column::load`], averaged over three rows, as scores are. With
+//! the mean and the deviation of that average over the last [`FORGETS`] times the rows of patience, load is up if it is
 //! above the mean by
 //!
 //! - [`RISES`] of it, and [`LEAST`] answers in a row;
