@@ -43,6 +43,7 @@
 //! | decomposition | at every row | after l + 1 rows ([`SketchForm`](crate::SketchForm) has both) |
 //! | alarm | a row at or above γ | an episode: 2 of 3 rows, none counted for more than 2γ |
 //! | waiting | a column like others | too much of it is over γ by itself ([`Saturation`](crate::Saturation)) |
+//! | load | a column like others | an alarm that begins with more of it may wait ([`Settings::load_rows`]) |
 //!
 //! With [`Settings::novelty`], another episode begins within one that is on: [`Episode::Began`] comes once more.
 //! `docs/detection.md` has the formulas, and what each part contributes.
@@ -64,13 +65,14 @@ use crate::history::{History, Variances};
 use crate::intake::{Intake, RowError};
 use crate::job::{FitJob, Job, JobOutcome, JobResult, ShrinkJob};
 use crate::learning::Learning;
+use crate::load::Load;
 use crate::model::{Model, ModelError};
 use crate::novelty::{EpisodeRow, Novelty};
 use crate::pipeline::{Pipeline, RowScore};
 use crate::random::Random;
 use crate::rows::{Mark, RowVerdict};
 use crate::saturation::Saturations;
-use crate::settings::Settings;
+use crate::settings::{ScoreForm, Settings};
 use crate::spare_rows::SpareRows;
 use crate::verdict::{DetectorError, InstallOutcome, MAX_COLUMNS, Verdict};
 use std::sync::Arc;
@@ -123,6 +125,8 @@ pub struct Detector {
     /// What is known of the episode that is on; with a pipeline only.
     novelty: Option<Box<Novelty>>,
     budget: Budget,
+    /// What an episode may wait for.
+    load: Load,
     /// Columns that are judged by themselves.
     saturations: Saturations,
     /// An episode was begun between two rows, which the budget has not counted yet.
@@ -250,6 +254,7 @@ impl Detector {
             episodes: Episodes::new(settings.episode),
             novelty: None,
             budget: Budget::default(),
+            load: Load::new(&columns, settings.load_rows.filter(|_| settings.score == ScoreForm::Scaled)),
             saturations: Saturations::new(&columns, settings.warm_up_rows),
             begun_between: false,
             counts: Counts::default(),
@@ -274,11 +279,12 @@ impl Detector {
         }
         let judged = self.pipeline.is_some() && !self.provisional && !self.is_settling();
         self.saturations.step(row, self.intake.restarted(), judged, self.episodes.rows());
+        self.load.take(&self.intake);
         let Some(pipeline) = &mut self.pipeline else {
             self.pending = Some(0.0);
             return Ok(self.verdict(0.0, 0.0, false, Episode::Quiet));
         };
-        let RowScore { score: raw, gate } = pipeline.judge(&self.intake, self.expectation.as_deref_mut());
+        let RowScore { score: raw, gate, alone } = pipeline.judge(&self.intake, self.expectation.as_deref_mut());
         // Nothing ordinary moves an indicator, and what saturates has lasted: no smoothing, no time to settle.
         let is_indicated = pipeline.is_indicated() || self.saturations.any();
         self.pending = Some(if self.saturations.any() { f64::MAX } else { gate });
@@ -289,7 +295,9 @@ impl Detector {
         let score = if is_indicated { score.max(self.gamma().unwrap_or(0.0)) } else { score };
         let over = self.gamma().is_some_and(|gamma| score >= gamma);
         let lasting = self.lasts(raw, weight) && !self.provisional && !self.is_settling();
-        let episode = self.episodes.step(lasting || is_indicated);
+        let begins = lasting && !is_indicated && self.episodes.would_begin();
+        let is_held = self.load.holds(begins, alone >= self.alarm_threshold().powi(2));
+        let episode = self.episodes.step((lasting && !is_held) || is_indicated);
         let episode = self.renewed(episode, EpisodeRow { lasts: lasting, by_itself: is_indicated });
         // What is not written stays clean in the cache, or is not even there.
         if episode == Episode::Began {
@@ -359,7 +367,12 @@ impl Detector {
         let before = self.steady.unwrap_or_else(|| raw.min(gamma / 2.0));
         let steady = before + weight * (capped - before);
         self.steady = Some(steady);
-        steady >= gamma * self.settings.episode_margin
+        steady >= self.alarm_threshold()
+    }
+
+    /// What a score has to reach for an episode: γ times its margin; none does while learning.
+    fn alarm_threshold(&self) -> f64 {
+        self.gamma().map_or(f64::MAX, |gamma| gamma * self.settings.episode_margin)
     }
 
     fn verdict(&self, score: f64, raw: f64, over: bool, episode: Episode) -> Verdict {
