@@ -172,7 +172,7 @@ mod tests {
         /// Whether an episode waits that would begin with a row, if it `begins`.
         fn step(&mut self, answers: f64, begins: bool, alone: bool) -> bool {
             self.rows += 1;
-            self.intake.take(&[answers], &mut Counts::default()).unwrap();
+            self.intake.take(&[answers], None, &mut Counts::default()).unwrap();
             self.load.take(&self.intake);
             self.load.holds(begins, alone)
         }

@@ -155,7 +155,7 @@ fn an_overload_that_passes_is_no_alarm() {
     let [before, now] = with_patience_with_load(&cases::OVERLOAD);
 
     assert!(matches!(before[..], [400..=404]), "what the recording shows is a false alarm: {before:?}");
-    assert_eq!(now, []);
+    assert_eq!(now, Vec::<usize>::new());
 }
 
 #[test]
