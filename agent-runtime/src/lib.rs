@@ -30,6 +30,7 @@
 //! | [`socket_file`] | Unix sockets whose file is removed on exit |
 //! | [`socket_owner`] | the user and cgroup of the other end of a connection within this machine |
 //! | [`stop`] | SIGTERM and SIGINT |
+//! | [`ticks`] | ticks of tasks and of threads, which fall together |
 //! | [`program`] | what `main` does around an agent: arguments, default configuration, exit code |
 
 pub mod access;
@@ -62,6 +63,7 @@ pub mod shares;
 pub mod socket_file;
 pub mod socket_owner;
 pub mod stop;
+pub mod ticks;
 pub mod tls;
 
 pub use config::{ConfigError, LogConfig, LogFormat, Rdma, Settings};

@@ -10,11 +10,11 @@ use core::hash::{Hash as _, Hasher as _};
 use std::hash::DefaultHasher;
 use std::io::Read as _;
 use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::MissedTickBehavior;
 
 use crate::access::UnknownName;
 use crate::config::ConfigError;
@@ -29,6 +29,8 @@ pub use keys::{KeyChanges, changed_keys};
 const POLL: Duration = Duration::from_secs(2);
 /// Bytes of a file that are compared.
 const MAX_BYTES: u64 = 4 << 20;
+/// Room for a file at first, in bytes: of a smaller one a read finds all, and another one the end.
+const ROOM: usize = 16 << 10;
 
 /// A value that is replaced while it is in use. Clones share it; who has loaded it keeps what it was then.
 #[derive(Debug)]
@@ -188,11 +190,11 @@ impl ReloadError {
 /// A number that changes with the names or the content of `files`. Not a secure hash.
 #[must_use]
 pub fn fingerprint(files: &[PathBuf]) -> u64 {
-    let mut hasher = DefaultHasher::new();
+    let (mut hasher, mut bytes) = (DefaultHasher::new(), Vec::with_capacity(ROOM));
     for path in files {
-        let mut bytes = Vec::new();
+        bytes.clear();
         let read = std::fs::File::open(path).and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes));
-        (path, read.is_ok(), bytes).hash(&mut hasher);
+        (path, read.is_ok(), &bytes).hash(&mut hasher);
     }
     hasher.finish()
 }
@@ -220,38 +222,46 @@ impl Hangup {
     }
 }
 
-/// Reloads `agent` at `hangup` and when its files have changed, until it is dropped.
+/// Reloads `agent` at `hangup` and when its files have changed, until it is dropped. Needs a runtime. One thread that
+/// may block does it all: a look wakes no other one.
 pub async fn watch(agent: impl Reload, state: Arc<ReloadState>, mut hangup: Hangup) {
-    let mut every = tokio::time::interval(POLL);
-    every.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut agent = Some(agent);
-    let mut known = None;
+    let (asks, asked) = sync_channel(1);
+    let looking = tokio::task::spawn_blocking(move || look(agent, &state, POLL, &asked));
+    tokio::select! {
+        // By a panic only.
+        _ = looking => {}
+        () = async {
+            loop {
+                hangup.received().await;
+                // If one waits already, a look is for both.
+                _ = asks.try_send(());
+            }
+        } => {}
+    }
+}
+
+/// Looks at the files of `agent`, which may be on a file system that hangs, `every` so often and when it is `asked`
+/// for, until nobody can ask any more.
+fn look(mut agent: impl Reload, state: &ReloadState, every: Duration, asked: &Receiver<()>) {
+    let (mut known, mut is_asked) = (None, false);
     loop {
-        let is_asked = tokio::select! {
-            _ = every.tick() => false,
-            () = hangup.received() => true,
-        };
-        let Some(mut held) = agent.take() else { return };
-        let before = known;
-        // Files may be on a file system that hangs.
-        let looked = tokio::task::spawn_blocking(move || {
-            // Taken before the files are read: what changes meanwhile is seen the next time.
-            let now = fingerprint(&held.files());
-            // The first time, too: a file may have changed since the agent has read it.
-            let is_changed = before != Some(now);
-            let outcome = (is_asked || is_changed).then(|| held.reload());
-            (held, now, outcome)
-        });
-        let Ok((held, now, outcome)) = looked.await else { return };
-        agent = Some(held);
-        known = Some(now);
-        if let Some(outcome) = outcome {
+        // Taken before the files are read: what changes meanwhile is seen the next time.
+        let now = Some(fingerprint(&agent.files()));
+        // The first time, too: a file may have changed since the agent has read it.
+        if is_asked || known != now {
+            let outcome = agent.reload();
             if is_asked && outcome.as_ref().is_ok_and(Changes::is_empty) {
                 // Who sent the signal would not know whether it has come.
                 tracing::info!("SIGHUP: nothing has changed since the files were taken over last");
             }
             state.note(outcome);
         }
+        known = now;
+        is_asked = match asked.recv_timeout(every) {
+            Ok(()) => true,
+            Err(RecvTimeoutError::Timeout) => false,
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
     }
 }
 
@@ -287,6 +297,41 @@ mod tests {
         assert_ne!(after, before);
         std::fs::remove_file(path("new")).unwrap();
         assert_ne!(fingerprint(&files), after, "a file that is gone is another content");
+    }
+
+    /// An agent that depends on one file, and tells of each reload.
+    struct Agent(PathBuf, std::sync::mpsc::Sender<String>);
+
+    impl Reload for Agent {
+        fn files(&self) -> Vec<PathBuf> {
+            vec![self.0.clone()]
+        }
+
+        fn reload(&mut self) -> Result<Changes, ReloadError> {
+            self.1.send(std::fs::read_to_string(&self.0).unwrap()).unwrap();
+            Ok(Changes::default())
+        }
+    }
+
+    #[test]
+    fn a_look_reloads_what_has_changed_or_was_asked_for_and_ends_with_those_who_ask() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("file"), "a").unwrap();
+        std::fs::write(path("next"), "b").unwrap();
+        let ((said, texts), (asks, asked)) = (std::sync::mpsc::channel(), sync_channel(1));
+        let (agent, often) = (Agent(path("file"), said), Duration::from_millis(10));
+        let looking = std::thread::spawn(move || look(agent, &ReloadState::default(), often, &asked));
+        assert_eq!(texts.recv().as_deref(), Ok("a"), "the first time");
+
+        asks.send(()).unwrap();
+        assert_eq!(texts.recv().as_deref(), Ok("a"), "nothing has changed");
+        std::fs::rename(path("next"), path("file")).unwrap();
+        assert_eq!(texts.recv().as_deref(), Ok("b"), "nobody asks");
+        drop(asks);
+        looking.join().unwrap();
+
+        assert!(texts.recv().is_err(), "that was all");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use evaluation::recording_table::{self, Conventions};
 use evaluation::table::{self, Table};
 use nic_agent::{fingerprint, saturation};
 use recording::{Recording, RecordingError};
-use wire::metric::{is_estimated, is_pool};
+use wire::metric::{is_estimated, is_load, is_pool};
 use wire::time::Nanos;
 
 use crate::failure::Failure;
@@ -21,6 +21,7 @@ const CONVENTIONS: Conventions = Conventions {
     saturation: |name, unit, interval_ns| saturation(name, unit, Nanos(interval_ns), 1),
     pool: is_pool,
     estimated: is_estimated,
+    load: is_load,
 };
 /// Larger files are refused.
 const MAX_BYTES: u64 = 1 << 30;

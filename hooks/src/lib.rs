@@ -20,6 +20,7 @@ pub mod id;
 pub mod paths;
 pub mod receipt;
 pub mod sampling;
+mod seeded_map;
 pub mod suspects;
 pub mod time;
 pub mod tracing;

@@ -10,7 +10,7 @@
 mod logs;
 mod page;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use wire::time::{Nanos, UnixNanos};
@@ -18,6 +18,7 @@ use wire::time::{Nanos, UnixNanos};
 pub use self::page::{Line, LogLine, Page, Requests, head_share};
 use crate::id::ServiceId;
 use crate::paths::OTHER;
+use crate::seeded_map::SeededMap;
 use crate::tracing::{DiscardReason, LossReason, Policy, Tally};
 
 /// Length of a day in nanoseconds.
@@ -54,7 +55,7 @@ struct NamedService {
 pub struct DailyLedger {
     limits: LedgerLimits,
     pages: VecDeque<Page>,
-    names: HashMap<ServiceId, NamedService>,
+    names: SeededMap<ServiceId, NamedService>,
     /// Buffered spans of services without a name.
     other_waits: Tally,
     /// Buffered log records of services without a name.
@@ -72,7 +73,7 @@ impl DailyLedger {
         Self {
             limits,
             pages: VecDeque::new(),
-            names: HashMap::new(),
+            names: SeededMap::default(),
             other_waits: Tally::default(),
             other_log_waits: Tally::default(),
             known: BTreeMap::new(),
@@ -102,21 +103,26 @@ impl DailyLedger {
         }
     }
 
-    /// Records a span of `service` that arrived and is buffered. The name is remembered for later records.
+    /// Records a span of `service` that arrived and is buffered. The name is remembered for later records. Allocates
+    /// nothing for a service that has a line.
     pub fn seen(&mut self, service: ServiceId, name: &str, bytes: usize, root: bool, failed: bool) {
         let tally = Tally::one(bytes);
         self.name(service, name);
-        let name = if let Some(named) = self.names.get_mut(&service) {
-            named.waits += tally;
-            Arc::clone(&named.name)
-        } else {
-            self.other_waits += tally;
-            Arc::clone(&self.other)
+        let Self { limits, pages, names, other_waits, other, .. } = self;
+        let (waits, name) = match names.get_mut(&service) {
+            Some(named) => (&mut named.waits, &named.name),
+            None => (other_waits, &*other),
         };
-        let line = self.line(&name);
-        line.seen += tally;
-        line.requests.all += u64::from(root);
-        line.requests.failed += u64::from(root && failed);
+        *waits += tally;
+        let record = |line: &mut Line| {
+            line.seen += tally;
+            line.requests.all += u64::from(root);
+            line.requests.failed += u64::from(root && failed);
+        };
+        match pages.back_mut().and_then(|page| page.services.get_mut(name)) {
+            Some(line) => record(line),
+            None => record(last_line(pages, limits.services, name, other)),
+        }
     }
 
     /// Records a buffered span of `service` that `policy` kept.
@@ -224,16 +230,21 @@ impl DailyLedger {
     }
 
     fn line(&mut self, name: &Arc<str>) -> &mut Line {
-        if self.pages.is_empty() {
-            // No page was opened yet.
-            self.pages.push_back(Page::default());
-        }
-        let last = self.pages.len() - 1;
-        let page = &mut self.pages[last];
-        let fits = page.services.len() < self.limits.services;
-        let name = if fits || page.services.contains_key(name) { name } else { &self.other };
-        page.services.entry(Arc::clone(name)).or_default()
+        last_line(&mut self.pages, self.limits.services, name, &self.other)
     }
+}
+
+/// The line of `name` on the last page, or of `other` if `most` services have one.
+fn last_line<'a>(pages: &'a mut VecDeque<Page>, most: usize, name: &Arc<str>, other: &Arc<str>) -> &'a mut Line {
+    if pages.is_empty() {
+        // No page was opened yet.
+        pages.push_back(Page::default());
+    }
+    let last = pages.len() - 1;
+    let page = &mut pages[last];
+    let fits = page.services.len() < most;
+    let name = if fits || page.services.contains_key(name) { name } else { other };
+    page.services.entry(Arc::clone(name)).or_default()
 }
 
 #[cfg(test)]

@@ -12,7 +12,8 @@
 //! | [`ScoreBreakdown`] | one row's score, by operation |
 //! | [`LogRecord`], [`LogReason`] | log records, which wait likewise and share budget, decisions and verdicts |
 //! | [`Account`] | accounting: seen = waiting + kept + dropped + lost |
-//! | `blocks`, `traces`, `decisions`, `watermark`, `order`, `record`, `sender_shares` | parts of the buffer |
+//! | `blocks`, `traces`, `decisions`, `watermark`, `order`, `record` | parts of the buffer |
+//! | `sender_shares`, `sole_services` | whose the buffered traces are: who sent them, which service they are of |
 
 mod account;
 mod blocks;
@@ -33,6 +34,7 @@ mod reason;
 mod record;
 mod sender_shares;
 mod service_policies;
+mod sole_services;
 mod span;
 mod switches;
 mod threshold;

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{MissedTickBehavior, interval};
+use agent_runtime::ticks::ticks;
 use wire::id::RegionId;
 
 use crate::node::Node;
@@ -22,8 +22,7 @@ const FIRST: RegionId = RegionId(0);
 
 /// Looks at all regions, some at a time, until the task is dropped.
 pub(crate) async fn watch(node: Arc<Node>) {
-    let mut beat = interval(EVERY);
-    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut beat = ticks(EVERY);
     let mut sweep = RegionSweep { after: FIRST, reported: BTreeSet::new() };
     loop {
         beat.tick().await;

@@ -9,12 +9,12 @@ use agent_runtime::descriptors::leaves_enough;
 use agent_runtime::listen::{BindError, tcp};
 use agent_runtime::peers::{Peer, Places};
 use agent_runtime::server;
+use agent_runtime::ticks::ticks;
 use head_sampling::{Advice, AdviceLatency, Counts, StrategyProvider, StrategyResponse, VerdictSource};
 use hooks::tracing::Origin;
 use otlp::{AnomalousOperation, Edge};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio::time::MissedTickBehavior;
 use wire::time::Nanos;
 
 use crate::clock::Clock;
@@ -75,8 +75,7 @@ pub(crate) async fn start(
 }
 
 async fn look(edge: Option<&Edge>, shared: &SharedAdvice, counts: &Counts, node: &Node) {
-    let mut every = tokio::time::interval(COLLECT_INTERVAL);
-    every.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut every = ticks(COLLECT_INTERVAL);
     let mut counted = ReportedCounts::default();
     loop {
         every.tick().await;

@@ -1,7 +1,7 @@
 //! Incidents of this node: follows verdicts, scores, traces and changes, and stores records. [`incidents`] decides what
 //! an incident is and what is kept.
 //!
-//! One task takes verdicts as they come and looks once a second; files are read and written on blocking threads. A disk
+//! A task takes verdicts as they come. A thread that may block looks once a second, reads files and writes them. A disk
 //! that is full is said in the status: records stay in memory, and are written when there is room.
 
 mod facts;
@@ -17,10 +17,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agent_runtime::lock;
+use agent_runtime::ticks::every;
 use incidents::recorder::{FindError, Phase, Recorder, Step, Verdict};
 use page::dates::Dates;
 use tokio::runtime::Handle;
-use tokio::time::MissedTickBehavior;
 use wire::control::Episode;
 use wire::id::HookId;
 use wire::incident::IncidentId;
@@ -109,23 +109,20 @@ impl IncidentBook {
         let (id, notified) = node.register_hook(filter, VERDICTS)?;
         let (book, node) = (Arc::clone(self), Arc::clone(node));
         threads.spawn(async move {
-            let mut looks = tokio::time::interval(LOOK_EVERY);
-            looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-            loop {
-                book.take_verdicts(&node, id);
-                tokio::select! {
-                    () = notified.notified() => {}
-                    _ = looks.tick() => {
-                        let (book, node) = (Arc::clone(&book), Arc::clone(&node));
-                        // A look that does not panic has no error.
-                        _ = tokio::task::spawn_blocking(move || {
-                            book.look(&node, clock::steady_now());
-                            book.look_at_streams(&node);
-                            book.write(&node, false);
-                        }).await;
+            let (of, at) = (Arc::clone(&book), Arc::clone(&node));
+            let look = move || {
+                of.look(&at, clock::steady_now());
+                of.look_at_streams(&at);
+                of.write(&at, false);
+            };
+            tokio::select! {
+                () = every(LOOK_EVERY, node.drained(), look) => {}
+                () = async {
+                    loop {
+                        book.take_verdicts(&node, id);
+                        notified.notified().await;
                     }
-                    () = node.drained() => break,
-                }
+                } => {}
             }
             node.unregister(id);
             book.profiler.end();

@@ -6,17 +6,18 @@
 //! last record that fits.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read as _};
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt as _;
 
 /// Room at first, in bytes. Nearly all files are smaller.
 const ROOM: usize = 4096;
 
-/// What is in `file`, from where it stands: `most` bytes of it. `None` if it cannot be read, as when the process has
-/// ended.
-pub(crate) fn read_whole(mut file: &File, most: usize) -> Option<Vec<u8>> {
+/// What is in `file` now: `most` bytes of it. `None` if it cannot be read, as when the process has ended, to which a
+/// file belongs as long as it is open.
+pub(crate) fn read_whole(file: &File, most: usize) -> Option<Vec<u8>> {
     let (mut bytes, mut got) = (vec![0; ROOM.min(most)], 0);
     loop {
-        match file.read(&mut bytes[got..]) {
+        match file.read_at(&mut bytes[got..], got as u64) {
             Ok(more) => got += more,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(_) => return None,
@@ -47,6 +48,17 @@ mod tests {
 
             assert_eq!(found.as_deref(), Some(&text[..size.min(most)]), "{size} of {most}");
         }
+    }
+
+    #[test]
+    fn a_file_that_stays_open_is_read_from_its_beginning_each_time() {
+        let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+        std::fs::write(&path, "before").unwrap();
+        let file = File::open(&path).unwrap();
+
+        assert_eq!(read_whole(&file, 9).as_deref(), Some(&b"before"[..]));
+        std::fs::write(&path, "after").unwrap();
+        assert_eq!(read_whole(&file, 9).as_deref(), Some(&b"after"[..]));
     }
 
     #[test]

@@ -20,6 +20,7 @@ use agent_runtime::access::{Access, Identity, Role};
 use agent_runtime::lock;
 use agent_runtime::reload::Reloadable;
 use agent_runtime::server::{Limits, Traffic};
+use agent_runtime::ticks::ticks;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -35,7 +36,6 @@ use page::routing::{self, Answer, Document, Doorkeeper, Method};
 use page::sessions::{Secret, Sessions, TOKEN_LIFETIME, TooManyTokens};
 use page::viewed::ViewedLmaps;
 use tokio::sync::{Semaphore, watch};
-use tokio::time::MissedTickBehavior;
 use wire::id::LmapId;
 use wire::proto::operators as proto;
 use wire::time::Nanos;
@@ -148,8 +148,9 @@ impl LivePage {
         self.look_at_the_rest(now);
         // Kept spans wait in little memory.
         drop(self.sources.traces.look());
-        let scored = self.node.inspect(|plane, _| plane.scored());
-        lock(&self.feed).remember(&scored, clock::steady_now());
+        let mut feed = lock(&self.feed);
+        let scored = self.node.inspect(|plane, _| plane.scored(|lmap, at| feed.is_new(lmap, at)));
+        feed.remember(&scored, clock::steady_now());
     }
 
     /// Somebody asks for something of the page: what it shows is no older than the last look would be.
@@ -270,8 +271,7 @@ impl LivePage {
 
 /// Looks until the task is dropped.
 pub(crate) async fn watch(page: Arc<LivePage>) {
-    let mut looks = tokio::time::interval(LOOK_EVERY);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut looks = ticks(LOOK_EVERY);
     loop {
         looks.tick().await;
         page.look();

@@ -18,10 +18,10 @@ use std::time::Duration;
 
 use agent_runtime::Count;
 use agent_runtime::shares::Shares;
+use agent_runtime::ticks::ticks;
 use exposition::choice::ChoiceSettings;
 use exposition::{Discard, Discards, TargetSettings};
 use otlp::{Edge, ForwardedMetrics, Holder, MetricExport};
-use tokio::time::MissedTickBehavior;
 use wire::name::{InstanceName, ServiceName};
 use wire::time::Nanos;
 
@@ -30,8 +30,10 @@ use exporter::Exporter;
 
 pub(crate) use metrics::ExportMetrics;
 
-/// How often exports are looked at that may have ended.
+/// How often exports are looked at that may have ended, while there are any.
 const TICK: Duration = Duration::from_millis(50);
+/// How often replicas are looked for that are gone.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long it is a problem that an exporter, or series of one, had no room.
 const REFUSED_FOR: Nanos = Nanos::from_secs(600);
 
@@ -128,12 +130,16 @@ fn instance_name(id: &str) -> Option<InstanceName> {
 
 impl Exports {
     async fn run(&self, edge: &Edge, node: &Node) {
-        let mut ticks = tokio::time::interval(TICK);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut often, mut seldom) = (ticks(TICK), ticks(LOOK_EVERY));
+        let mut are_open = false;
         loop {
             tokio::select! {
-                request = edge.next_metrics() => self.take(&request, edge, node),
-                _ = ticks.tick() => self.tick(node, node.clock().now()),
+                request = edge.next_metrics() => {
+                    self.take(&request, edge, node);
+                    are_open = true;
+                }
+                _ = often.tick(), if are_open => are_open = self.tick(node, node.clock().now()),
+                _ = seldom.tick() => are_open = self.tick(node, node.clock().now()),
             }
         }
     }
@@ -196,19 +202,23 @@ impl Exports {
         read
     }
 
-    /// Ends exports of which nothing more came for a while, and forgets replicas that are gone.
-    fn tick(&self, node: &Node, now: Nanos) {
+    /// Ends exports of which nothing more came for a while, and forgets replicas that are gone. Returns whether there
+    /// are exports that have not ended.
+    fn tick(&self, node: &Node, now: Nanos) -> bool {
         let services = &mut self.state().services;
+        let mut are_open = false;
         for all in services.values_mut() {
             for (_, exporter) in all.extract_if(.., |_, exporter| exporter.is_gone(self.settings.expire, now)) {
                 exporter.leave(node);
             }
             for exporter in all.values_mut() {
                 exporter.end_if_due(node, now);
+                are_open |= exporter.is_open();
                 _ = self.count(exporter);
             }
         }
         services.retain(|_, all| !all.is_empty());
+        are_open
     }
 
     /// Counts what became of exports since the last call. Returns which points were left out.

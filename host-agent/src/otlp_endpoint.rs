@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_runtime::ticks::ticks;
 use hooks::suspects::Calls;
 use otlp::{Edge, EdgeHandle, Settings, StartError};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
-use tokio::time::MissedTickBehavior;
 use wire::time::Nanos;
 
 use crate::config::WATCH_ONLY;
@@ -90,8 +90,7 @@ pub(crate) fn start(
 
 /// Gives `node` the call graph from traces of the default tenant, until it drains.
 async fn update_call_graph(edge: Arc<Edge>, node: Arc<Node>) {
-    let mut ticks = tokio::time::interval(CALLS_EVERY);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = ticks(CALLS_EVERY);
     let mut drained = core::pin::pin!(node.drained());
     loop {
         tokio::select! {

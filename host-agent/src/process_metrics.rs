@@ -110,8 +110,7 @@ pub fn start(
     announce: Announce,
 ) -> std::io::Result<(RequestSender, JoinHandle<()>)> {
     let (sender, requests) = sync_channel(QUEUE);
-    let (processes, times) = (BTreeMap::new(), SamplingTimes::new(interval));
-    let mut measuring = Measurer { processes, times, files, announce, counts: Arc::clone(&counts) };
+    let mut measuring = Measurer::new(interval, files, announce, Arc::clone(&counts));
     let thread = std::thread::Builder::new()
         .name("process-metrics".to_owned())
         .spawn(move || measuring.run(&requests, clock))?;
@@ -131,11 +130,18 @@ struct Measurer {
     times: SamplingTimes,
     /// Limit of open files.
     files: usize,
+    /// Whether files with context switches stay open, which are half of those of threads.
+    keeps_statuses: bool,
     announce: Announce,
     counts: Arc<Counts>,
 }
 
 impl Measurer {
+    fn new(interval: Nanos, files: usize, announce: Announce, counts: Arc<Counts>) -> Self {
+        let (processes, times) = (BTreeMap::new(), SamplingTimes::new(interval));
+        Self { processes, times, files, keeps_statuses: true, announce, counts }
+    }
+
     fn run(&mut self, requests: &Receiver<Request>, clock: Clock) {
         loop {
             let due = self.processes.values().map(|process| self.times.due(&process.service, process.last)).min();
@@ -176,6 +182,7 @@ impl Measurer {
         (pid, mut measured): (u32, MeasuredProcess),
         now: Nanos,
     ) {
+        measured.keep_statuses(self.keeps_statuses);
         let values = match measured.sample_all(now, self.files_left()) {
             Ok(values) => values,
             Err(error) => return self.lost(&error),
@@ -201,6 +208,7 @@ impl Measurer {
 
     /// Measures the processes that are due, and those that are in a moment.
     fn round(&mut self, clock: Clock) {
+        self.make_room();
         let Self { processes, times, files, counts, .. } = self;
         let (began, mut gone, mut left) = (clock.now(), Vec::new(), *files);
         let (mut extra, mut all, mut missed) = (0, 0, 0);
@@ -232,6 +240,16 @@ impl Measurer {
         for (connection, error) in gone {
             self.processes.remove(&connection);
             self.lost(&error);
+        }
+    }
+
+    /// Closes files with context switches once less than a quarter of the files is left. They stay open again when more
+    /// than three quarters are, so that they do not come and go.
+    fn make_room(&mut self) {
+        let left = self.files_left();
+        let keeps = left > self.files / 4 * 3 || (self.keeps_statuses && left >= self.files / 4);
+        if core::mem::replace(&mut self.keeps_statuses, keeps) != keeps {
+            self.processes.values_mut().for_each(|process| process.measured.keep_statuses(keeps));
         }
     }
 
@@ -290,5 +308,37 @@ mod tests {
         drop(requests);
         thread.join().unwrap();
         assert_eq!(counts.unreadable.get(), 1);
+    }
+
+    #[test]
+    fn files_with_context_switches_are_closed_where_few_are_left_and_stay_open_when_most_are() {
+        let mut children: Vec<_> =
+            (0..3).map(|_| std::process::Command::new("sleep").arg("100").spawn().unwrap()).collect();
+        let (second, clock) = (Nanos::from_secs(1), Clock::start());
+        let mut measuring = Measurer::new(second, 20, Box::new(|_, _, _| {}), Arc::default());
+        let measure = |measuring: &mut Measurer, pid: u32| {
+            let (connection, connected) = (ConnectionId(pid.into()), Nanos::NEVER);
+            let service = ServiceName::new("payment").unwrap();
+            measuring.obey(Request::Measure { connection, service, pid, connected }, clock);
+        };
+        let open = |measuring: &Measurer| measuring.files - measuring.files_left();
+
+        // Of each: its folder, stat, io, the folder of its files, and two files of its thread.
+        children.iter().for_each(|child| measure(&mut measuring, child.id()));
+        assert_eq!(open(&measuring), 18);
+        measuring.round(clock);
+        assert_eq!(open(&measuring), 15);
+
+        for child in &children {
+            measuring.obey(Request::Forget(ConnectionId(child.id().into())), clock);
+        }
+        measuring.round(clock);
+        measure(&mut measuring, children[0].id());
+        assert_eq!(open(&measuring), 6);
+
+        for child in &mut children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
     }
 }

@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use agent_runtime::ticks::ticks;
 use hooks::receipt::{DailyLedger, LedgerLimits, Line, LogLine, Page, head_share};
 use hooks::tracing::{DiscardReason, DropReason, LogPolicy, LossReason, Policy, Tally};
 use otlp::counts::UpstreamLoss;
 use otlp::{Edge, Signal};
 use tokio::runtime::Handle;
-use tokio::time::MissedTickBehavior;
 use wire::control::Episode;
 use wire::id::HookId;
 use wire::name::ServiceName;
@@ -99,9 +99,7 @@ impl Receipts {
         let (id, notified) = node.register_hook(turns, VERDICTS)?;
         let (receipts, node) = (Arc::clone(self), Arc::clone(node));
         threads.spawn(async move {
-            let mut recorded = tokio::time::interval(RECORD_INTERVAL);
-            let mut written = tokio::time::interval(receipts.write_every);
-            written.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            let (mut recorded, mut written) = (ticks(RECORD_INTERVAL), ticks(receipts.write_every));
             loop {
                 receipts.take_alarms(&node, id);
                 tokio::select! {

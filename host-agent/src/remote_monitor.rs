@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use agent_runtime::ticks::ticks;
 use hooks::sampling::Row;
 use otlp::Edge;
 use remote_write::encoding::Version;
@@ -128,8 +129,7 @@ impl RemoteMonitor {
     /// `edge`, and `up`.
     pub async fn take_rows(&self, node: &Node, edge: Option<&Edge>) {
         let mut taken = BTreeMap::new();
-        let mut ticks = tokio::time::interval(COLLECT_INTERVAL);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut ticks = ticks(COLLECT_INTERVAL);
         let mut draining = node.draining();
         loop {
             tokio::select! {

@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use agent_runtime::ticks::ticks;
 use hooks::id::{OperationId, ServiceId};
 use hooks::paths::Rate;
 use otlp::span_metrics::ServiceSpanMetrics;
 use otlp::{Edge, SpanMetrics, SpanMetricsSettings};
 use region::OwnedRegion;
-use tokio::time::MissedTickBehavior;
 use wire::layout::{RegionSize, Slot};
 use wire::metric::Declaration;
 use wire::name::{InstanceName, MetricName, NameError, ServiceName};
@@ -52,8 +52,7 @@ pub(crate) async fn run(
 ) {
     let writer = Writer { services: BTreeMap::new(), operations: settings.operations, changes: 0 };
     let mut writer = (destination == Destination::Columns).then_some(writer);
-    let mut ticks = tokio::time::interval(interval.into());
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = ticks(interval.into());
     let mut drained = core::pin::pin!(node.drained());
     loop {
         tokio::select! {

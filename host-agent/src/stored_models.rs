@@ -11,8 +11,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use agent_runtime::ticks::every;
 use tokio::runtime::Handle;
-use tokio::time::MissedTickBehavior;
 use wire::id::WorkerId;
 
 use self::file_format::OVERHEAD_BYTES;
@@ -152,17 +152,8 @@ impl StoredModels {
     pub(crate) fn start(self: &Arc<Self>, node: &Arc<Node>, threads: &Handle) {
         let (models, node) = (Arc::clone(self), Arc::clone(node));
         threads.spawn(async move {
-            let mut due = tokio::time::interval(WRITE_INTERVAL);
-            due.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            loop {
-                tokio::select! {
-                    _ = due.tick() => {}
-                    () = node.drained() => break,
-                }
-                let (models, node) = (Arc::clone(&models), Arc::clone(&node));
-                // A write that does not panic has no error.
-                _ = tokio::task::spawn_blocking(move || models.write(&node)).await;
-            }
+            let of = Arc::clone(&node);
+            every(WRITE_INTERVAL, node.drained(), move || models.write(&of)).await;
         });
     }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use agent_runtime::http_client::{Client, Response, SendError, retry_after};
 use agent_runtime::lock;
+use agent_runtime::ticks::ticks;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use webhooks::message::{Sender, render};
@@ -89,8 +90,7 @@ struct WebhookSender {
 
 impl WebhookSender {
     async fn run(mut self) {
-        let mut standing = tokio::time::interval(RECONCILE_INTERVAL);
-        standing.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut standing = ticks(RECONCILE_INTERVAL);
         loop {
             let next = lock(&self.orders.next).take();
             if let Some(Webhook { client, rule, from }) = next {

@@ -1,16 +1,17 @@
 //! Arrays aligned to a cache line, since vector loads across two lines cost twice.
 
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 
 /// Bytes of a cache line, and of the widest vector.
-const LINE: usize = 64;
+pub(crate) const LINE: usize = 64;
 
-/// A fixed number of values; the first is at the start of a cache line.
+/// A fixed number of values; the first is at the start of a cache line. 24 bytes: a detector has a dozen of these
+/// heads, and a round reads most of them.
 #[derive(Debug)]
 pub(crate) struct AlignedOf<T> {
-    values: Vec<T>,
+    /// The values, and `SLACK` more, before them and after.
+    values: Box<[T]>,
     start: usize,
-    len: usize,
 }
 
 /// Double precision: for everything that is learnt.
@@ -18,25 +19,31 @@ pub(crate) type Aligned = AlignedOf<f64>;
 /// Single precision: for what scores read.
 pub(crate) type Narrow = AlignedOf<f32>;
 
+impl<T> AlignedOf<T> {
+    /// Maximum number of values to skip up to the next line.
+    const SLACK: usize = LINE / size_of::<T>() - 1;
+
+    fn range(&self) -> Range<usize> {
+        self.start..self.start + (self.values.len() - Self::SLACK)
+    }
+}
+
 macro_rules! zeros {
     ($number:ty) => {
         impl AlignedOf<$number> {
-            /// Maximum number of values to skip up to the next line.
-            const SLACK: usize = LINE / size_of::<$number>() - 1;
-
             /// `len` zeros. The memory is not touched before it is used.
             pub(crate) fn zeros(len: usize) -> Self {
-                let values = vec![0.0; len + Self::SLACK];
+                let values = vec![0.0; len + Self::SLACK].into_boxed_slice();
                 // `align_offset` may return a larger number for "unknown": then nothing is skipped, which only costs
                 // speed.
                 let start = Some(values.as_ptr().align_offset(LINE)).filter(|&skip| skip <= Self::SLACK).unwrap_or(0);
-                Self { values, start, len }
+                Self { values, start }
             }
         }
 
         impl Clone for AlignedOf<$number> {
             fn clone(&self) -> Self {
-                let mut out = Self::zeros(self.len);
+                let mut out = Self::zeros(self.len());
                 out.copy_from_slice(self);
                 out
             }
@@ -59,13 +66,14 @@ impl<T> Deref for AlignedOf<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        &self.values[self.start..self.start + self.len]
+        &self.values[self.range()]
     }
 }
 
 impl<T> DerefMut for AlignedOf<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        &mut self.values[self.start..self.start + self.len]
+        let range = self.range();
+        &mut self.values[range]
     }
 }
 

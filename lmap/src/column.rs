@@ -33,6 +33,9 @@ pub struct Column {
     /// by itself, whatever it did in training, so that a move within that is hardly a deviation. Judged by its value,
     /// unless [`level`](Self::level) is set.
     pub estimated: bool,
+    /// Whether it counts the requests that the service has answered in a row. Scores that rise with them may fall with
+    /// them ([`Settings::load_rows`](crate::Settings::load_rows)).
+    pub load: bool,
     /// For a column that says how long something waited: what of it is too much by itself. It is judged even if it is
     /// not watched.
     pub saturation: Option<Saturation>,
@@ -42,11 +45,11 @@ pub struct Column {
 }
 
 impl Column {
-    /// A column of `kind`, level left to training, in group 0, watched, no indicator, no pool, not estimated,
+    /// A column of `kind`, level left to training, in group 0, watched, no indicator, no pool, not estimated, no load,
     /// without a rule of saturation.
     #[must_use]
     pub const fn new(kind: ColumnKind, fingerprint: u64) -> Self {
-        let (watched, indicator, pool, estimated) = (true, false, false, false);
-        Self { kind, level: None, group: 0, watched, indicator, pool, estimated, saturation: None, fingerprint }
+        let (watched, indicator, pool, estimated, load) = (true, false, false, false, false);
+        Self { kind, level: None, group: 0, watched, indicator, pool, estimated, load, saturation: None, fingerprint }
     }
 }

@@ -43,10 +43,12 @@
 //! | decomposition | at every row | after l + 1 rows ([`SketchForm`](crate::SketchForm) has both) |
 //! | alarm | a row at or above γ | an episode: 2 of 3 rows, none counted for more than 2γ |
 //! | waiting | a column like others | too much of it is over γ by itself ([`Saturation`](crate::Saturation)) |
+//! | load | a column like others | an alarm that begins with more of it may wait ([`Settings::load_rows`]) |
 //!
 //! With [`Settings::novelty`], another episode begins within one that is on: [`Episode::Began`] comes once more.
 //! `docs/detection.md` has the formulas, and what each part contributes.
 
+mod ahead;
 mod look;
 mod report;
 
@@ -63,13 +65,14 @@ use crate::history::{History, Variances};
 use crate::intake::{Intake, RowError};
 use crate::job::{FitJob, Job, JobOutcome, JobResult, ShrinkJob};
 use crate::learning::Learning;
+use crate::load::Load;
 use crate::model::{Model, ModelError};
 use crate::novelty::{EpisodeRow, Novelty};
 use crate::pipeline::{Pipeline, RowScore};
 use crate::random::Random;
 use crate::rows::{Mark, RowVerdict};
 use crate::saturation::Saturations;
-use crate::settings::Settings;
+use crate::settings::{ScoreForm, Settings};
 use crate::spare_rows::SpareRows;
 use crate::verdict::{DetectorError, InstallOutcome, MAX_COLUMNS, Verdict};
 use std::sync::Arc;
@@ -122,6 +125,8 @@ pub struct Detector {
     /// What is known of the episode that is on; with a pipeline only.
     novelty: Option<Box<Novelty>>,
     budget: Budget,
+    /// What an episode may wait for.
+    load: Load,
     /// Columns that are judged by themselves.
     saturations: Saturations,
     /// An episode was begun between two rows, which the budget has not counted yet.
@@ -130,16 +135,18 @@ pub struct Detector {
 }
 
 impl Detector {
-    /// Creates a detector that learns from its first rows. `seed` decides which rows above γ are learnt.
+    /// Creates a detector that learns from its first rows. `seed` decides which rows above γ are learnt. Detectors that
+    /// are given the same `Arc` of settings share it: each row reads some of them, and one copy stays in the cache.
     ///
     /// # Errors
     ///
     /// [`DetectorError`]: no columns or too many, or a setting out of range.
-    pub fn new(columns: Vec<Column>, settings: Settings, seed: u64) -> Result<Self, DetectorError> {
+    pub fn new(columns: Vec<Column>, settings: impl Into<Arc<Settings>>, seed: u64) -> Result<Self, DetectorError> {
         if !(1..=MAX_COLUMNS).contains(&columns.len()) {
             return Err(DetectorError::Columns(columns.len()));
         }
-        let settings = settings.checked()?;
+        let settings: Arc<Settings> = settings.into();
+        Settings::clone(&settings).checked()?;
         let learning = Learning::new(columns.len(), &settings);
         Ok(Self::with(columns, settings, seed, learning))
     }
@@ -154,11 +161,18 @@ impl Detector {
     ///
     /// [`ModelError::Columns`] if no column is in the model, [`ModelError::Detector`] if the columns or settings are
     /// not usable.
-    pub fn from_model(model: &Model, columns: Vec<Column>, settings: Settings, seed: u64) -> Result<Self, ModelError> {
+    pub fn from_model(
+        model: &Model,
+        columns: Vec<Column>,
+        settings: impl Into<Arc<Settings>>,
+        seed: u64,
+    ) -> Result<Self, ModelError> {
         if !(1..=MAX_COLUMNS).contains(&columns.len()) {
             return Err(DetectorError::Columns(columns.len()).into());
         }
-        let settings = model.applied_to(settings).checked().map_err(DetectorError::from)?;
+        let given: Arc<Settings> = settings.into();
+        let applied = model.applied_to(Settings::clone(&given)).checked().map_err(DetectorError::from)?;
+        let settings = if applied == *given { given } else { Arc::new(applied) };
         let pipeline = model.pipeline(&columns, &settings)?;
         let learning = Learning::over(columns.len(), &settings);
         let mut detector = Self::with(columns, settings, seed, learning);
@@ -183,7 +197,12 @@ impl Detector {
     /// # Errors
     ///
     /// Those of [`from_model`](Self::from_model).
-    pub fn warm(model: &Model, columns: Vec<Column>, settings: Settings, seed: u64) -> Result<Self, ModelError> {
+    pub fn warm(
+        model: &Model,
+        columns: Vec<Column>,
+        settings: impl Into<Arc<Settings>>,
+        seed: u64,
+    ) -> Result<Self, ModelError> {
         let mut detector = Self::from_model(model, columns, settings, seed)?;
         detector.learning = Learning::resumed(detector.columns.len(), &detector.settings);
         detector.warm = true;
@@ -208,12 +227,13 @@ impl Detector {
 
     fn apply_stagger(&mut self) {
         let Some(pipeline) = &mut self.pipeline else { return };
+        pipeline.sketch_changed = true;
         if let Some(history) = pipeline.history.as_mut().filter(|_| self.stagger > 0) {
             history.decompose_after(1 + self.stagger % (pipeline.sketch_rows + 1));
         }
     }
 
-    fn with(columns: Vec<Column>, settings: Settings, seed: u64, learning: Learning) -> Self {
+    fn with(columns: Vec<Column>, settings: Arc<Settings>, seed: u64, learning: Learning) -> Self {
         Self {
             random: Random::new(seed),
             intake: Intake::new(columns.len()),
@@ -234,11 +254,12 @@ impl Detector {
             episodes: Episodes::new(settings.episode),
             novelty: None,
             budget: Budget::default(),
+            load: Load::new(&columns, settings.load_rows.filter(|_| settings.score == ScoreForm::Scaled)),
             saturations: Saturations::new(&columns, settings.warm_up_rows),
             begun_between: false,
             counts: Counts::default(),
             columns: columns.into(),
-            settings: Arc::new(settings),
+            settings,
         }
     }
 
@@ -249,17 +270,21 @@ impl Detector {
     ///
     /// [`RowError::Length`] unless the row has one value per column; nothing is changed then.
     pub fn score(&mut self, row: &[f64]) -> Result<Verdict, RowError> {
-        self.intake.take(row, &mut self.counts)?;
+        // A fit may find other levels, and comes of rows that are kept.
+        let may_be_fitted = matches!(self.in_flight, JobInFlight::Fit(_)) || self.learning.active(&self.settings);
+        let levels = self.pipeline.as_ref().filter(|_| !may_be_fitted).map(|pipeline| &pipeline.levels[..]);
+        self.intake.take(row, levels, &mut self.counts)?;
         if self.intake.restarted() {
             (self.smoothed, self.steady) = (None, None);
         }
         let judged = self.pipeline.is_some() && !self.provisional && !self.is_settling();
         self.saturations.step(row, self.intake.restarted(), judged, self.episodes.rows());
+        self.load.take(&self.intake);
         let Some(pipeline) = &mut self.pipeline else {
             self.pending = Some(0.0);
             return Ok(self.verdict(0.0, 0.0, false, Episode::Quiet));
         };
-        let RowScore { score: raw, gate } = pipeline.judge(&self.intake, self.expectation.as_deref_mut());
+        let RowScore { score: raw, gate, alone } = pipeline.judge(&self.intake, self.expectation.as_deref_mut());
         // Nothing ordinary moves an indicator, and what saturates has lasted: no smoothing, no time to settle.
         let is_indicated = pipeline.is_indicated() || self.saturations.any();
         self.pending = Some(if self.saturations.any() { f64::MAX } else { gate });
@@ -270,9 +295,14 @@ impl Detector {
         let score = if is_indicated { score.max(self.gamma().unwrap_or(0.0)) } else { score };
         let over = self.gamma().is_some_and(|gamma| score >= gamma);
         let lasting = self.lasts(raw, weight) && !self.provisional && !self.is_settling();
-        let episode = self.episodes.step(lasting || is_indicated);
+        let begins = lasting && !is_indicated && self.episodes.would_begin();
+        let is_held = self.load.holds(begins, alone >= self.alarm_threshold().powi(2));
+        let episode = self.episodes.step((lasting && !is_held) || is_indicated);
         let episode = self.renewed(episode, EpisodeRow { lasts: lasting, by_itself: is_indicated });
-        self.counts.episodes += u64::from(episode == Episode::Began);
+        // What is not written stays clean in the cache, or is not even there.
+        if episode == Episode::Began {
+            self.counts.episodes += 1;
+        }
         let verdict = self.verdict(score, raw, over, episode);
         self.forget_start();
         self.keep_to_budget(episode);
@@ -287,7 +317,9 @@ impl Detector {
     fn renewed(&mut self, episode: Episode, row: EpisodeRow) -> Episode {
         let (Some(novelty), Some(pipeline)) = (&mut self.novelty, &self.pipeline) else { return episode };
         let begins = match episode {
-            Episode::Quiet | Episode::Ended => {
+            // What was known was forgotten when the episode ended: it is not even looked at.
+            Episode::Quiet => false,
+            Episode::Ended => {
                 novelty.end();
                 false
             }
@@ -335,7 +367,12 @@ impl Detector {
         let before = self.steady.unwrap_or_else(|| raw.min(gamma / 2.0));
         let steady = before + weight * (capped - before);
         self.steady = Some(steady);
-        steady >= gamma * self.settings.episode_margin
+        steady >= self.alarm_threshold()
+    }
+
+    /// What a score has to reach for an episode: γ times its margin; none does while learning.
+    fn alarm_threshold(&self) -> f64 {
+        self.gamma().map_or(f64::MAX, |gamma| gamma * self.settings.episode_margin)
     }
 
     fn verdict(&self, score: f64, raw: f64, over: bool, episode: Episode) -> Verdict {
@@ -391,6 +428,7 @@ impl Detector {
         }
         pipeline.grow(self.settings.growth_rows);
         let mark = Mark { verdict: RowVerdict::Normal, restarted: false };
+        pipeline.sketch_changed = true;
         let taken = match &mut pipeline.history {
             Some(history) => history.push(&pipeline.projection.z),
             None => self.spare.push(&pipeline.projection.z, mark),
@@ -428,6 +466,11 @@ impl Detector {
                 provisional: due.provisional,
             })
         } else {
+            // A sketch that was not due is not due until it changes, and four rows of five do not change it.
+            let changed = self.pipeline.as_mut().is_some_and(|pipeline| core::mem::take(&mut pipeline.sketch_changed));
+            if !changed {
+                return None;
+            }
             let limit = self.limit();
             let pipeline = self.pipeline.as_mut()?;
             let history = pipeline.history.take_if(|history| history.due())?;
@@ -470,7 +513,7 @@ impl Detector {
                 self.counts.learnt -= 1;
             }
         }
-        pipeline.history = Some(history);
+        (pipeline.history, pipeline.sketch_changed) = (Some(history), true);
         let Some((basis, variances)) = found else {
             self.counts.shrinks_failed += 1;
             return InstallOutcome::Failed;
@@ -547,7 +590,7 @@ impl Detector {
     /// Discards everything learnt and starts learning. The result of a job in flight will be dropped. Allocates.
     pub fn reset(&mut self) {
         let counts = self.counts;
-        let (columns, settings) = (self.columns.to_vec(), Settings::clone(&self.settings));
+        let (columns, settings) = (self.columns.to_vec(), Arc::clone(&self.settings));
         let learning = Learning::new(columns.len(), &settings);
         let (random, tickets, stagger) = (self.random.clone(), self.tickets, self.stagger);
         *self = Self { random, tickets, stagger, counts, ..Self::with(columns, settings, 0, learning) };

@@ -151,6 +151,7 @@ impl<'a> Training<'a> {
             standard: core.standard,
             scorer: core.scorer,
             history: Some(core.history),
+            sketch_changed: true,
             gamma,
             factor: 1.0,
             averaged: n,

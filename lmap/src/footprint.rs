@@ -45,7 +45,7 @@ impl Footprint {
         let (m, rows) = (columns, settings.last_fit_rows().max(settings.rows_kept));
         let learning = rows * (size_of::<f64>() * m + size_of::<Mark>())
             + settings.spare_rows * (size_of::<f64>() * padded(m) + size_of::<Mark>())
-            + m * (2 * size_of::<f64>() + size_of::<Column>())
+            + m * (2 * size_of::<f64>() + size_of::<Column>() + size_of::<u32>())
             + Saturations::MAX_BYTES;
         let pipeline = Sizes::of(m, rows, settings);
         Self {

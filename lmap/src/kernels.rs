@@ -11,6 +11,7 @@ pub(crate) mod bisection;
 pub(crate) mod gram;
 pub(crate) mod onsets;
 pub(crate) mod orthogonalise;
+pub(crate) mod prefetch;
 pub(crate) mod prepare;
 pub(crate) mod ql;
 pub(crate) mod rebuild;

@@ -162,7 +162,7 @@ mod tests {
         }
 
         fn z(&mut self, value: f64) -> f64 {
-            self.intake.take(&[value], &mut Counts::default()).unwrap();
+            self.intake.take(&[value], None, &mut Counts::default()).unwrap();
             let mut z = [0.0; 8];
             self.standard.row(&[value], &mut z);
             self.latches.step(&self.intake, &self.standard, &mut z);

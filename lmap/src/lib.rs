@@ -74,6 +74,8 @@
 //! | `levels`, `latch`, `standard`, `basis`, `scorer`, `history`, `fit` | the steps of the pipeline |
 //! | `episode`, `novelty`, `budget`, `explain`, `onsets` | from scores to alarms and reasons |
 //! | [`saturation`](Saturation) | columns of waiting, judged by themselves |
+//! | `groups`, `long_rows` | groups of columns, in a row and over a second, with limits of their own |
+//! | `pools`, `load` | what says nothing for a while: memory that is taken, scores that rise with the load |
 //! | `guard` | limits how fast learnt rows may change what is normal |
 //! | `kernels`, `eigen`, `aligned`, `lanes` | vectorised arithmetic |
 
@@ -105,6 +107,7 @@ mod lanes;
 mod latch;
 mod learning;
 mod levels;
+mod load;
 mod long_rows;
 mod model;
 mod novelty;
@@ -136,6 +139,7 @@ pub use frequent_directions::{FrequentDirections, SketchError};
 pub use increments::{Cumulative, Increments};
 pub use intake::RowError;
 pub use job::{FitJob, Job, JobResult, ShrinkJob};
+pub use kernels::prefetch::prefetch;
 pub use model::{ColumnRole, ColumnSummary, MergeError, Model, ModelError, ModelSummary};
 pub use preparation::Preparation;
 pub use quantile::QUANTILES;

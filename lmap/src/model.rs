@@ -342,6 +342,7 @@ impl Model {
             standard,
             constant_rule: self.rule.constants,
             history: Some(History::restored(sketch, rows, &rearranged(&self.squares(rows)))),
+            sketch_changed: true,
             sketch_rows: self.sketch_rows,
             gamma: self.gamma,
             factor: 1.0,

@@ -34,6 +34,8 @@ pub(crate) struct Pipeline {
     pub(crate) scorer: Scorer,
     /// The sketch of the rows learnt. `None` while a job decomposes it.
     pub(crate) history: Option<History>,
+    /// Whether the sketch is another one than when it was last found not to be due.
+    pub(crate) sketch_changed: bool,
     pub(crate) sketch_rows: usize,
     pub(crate) gamma: f64,
     /// The factor by which the alarm budget multiplies γ.
@@ -57,6 +59,8 @@ pub(crate) struct RowScore {
     pub(crate) score: f64,
     /// Without constants: decides whether the row is learnt.
     pub(crate) gate: f64,
+    /// The square of the score without longer rows.
+    pub(crate) alone: f64,
 }
 
 impl Pipeline {
@@ -92,8 +96,9 @@ impl Pipeline {
             self.long_rows.forget();
         }
         let long = self.long_rows.push(&self.projection.z);
-        let group = self.group_square(&self.projection).max(self.long_square(&long));
-        let raw = RowScore { score: root((square + self.constant_square()).max(group)), gate: root(square.max(group)) };
+        let (group, all) = (self.group_square(&self.projection), square + self.constant_square());
+        let (alone, group) = (all.max(group), group.max(self.long_square(&long)));
+        let raw = RowScore { score: root(all.max(group)), gate: root(square.max(group)), alone };
         let unusual = raw.score >= self.unusual();
         self.onsets.step(unusual, &self.scorer.deviations(&self.projection));
         if unusual && self.moved > 0 {

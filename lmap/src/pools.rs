@@ -20,7 +20,7 @@ use crate::standard::{Role, Standard};
 /// A column grows if it is so many deviations above what is usual.
 const GROWS: f64 = 3.0;
 /// Growth is another one after so many times the rows for which it says nothing, without any.
-const FORGETS: u16 = 15;
+pub(crate) const FORGETS: u16 = 15;
 /// What holds more than so many times as much as in training counts at once.
 pub(crate) const TIMES: f64 = 2.0;
 /// A replaced column keeps so many deviations of its growth, for the other columns to say what is expected.
@@ -54,6 +54,16 @@ impl Patience {
         }
         self.age = self.age.saturating_add(1);
         grows && self.age <= self.rows
+    }
+
+    /// Whether growth has begun, and would say nothing in the next row.
+    pub(crate) fn is_on(self) -> bool {
+        self.age > 0 && self.would_wait()
+    }
+
+    /// If growth says nothing yet, it does from the next row on.
+    pub(crate) fn end(&mut self) {
+        self.age = if self.is_on() { self.rows } else { self.age };
     }
 
     /// Whether growth in the next row would say nothing.
@@ -197,7 +207,7 @@ mod tests {
         }
 
         fn z(&mut self, value: f64) -> f64 {
-            self.intake.take(&[value], &mut Counts::default()).unwrap();
+            self.intake.take(&[value], None, &mut Counts::default()).unwrap();
             let mut z = [0.0; 8];
             self.standard.row(&[value], &mut z);
             self.latches.step(&self.intake, &self.standard, &mut z);

@@ -40,7 +40,7 @@ impl Preparation {
             if gap {
                 intake.gap();
             }
-            intake.take(row, &mut counts)?;
+            intake.take(row, None, &mut counts)?;
             values.extend_from_slice(intake.row());
             marks.push(Mark { verdict: RowVerdict::Unjudged, restarted: intake.restarted() });
         }
@@ -59,7 +59,7 @@ impl Preparation {
         if gap {
             self.intake.gap();
         }
-        self.intake.take(row, &mut Counts::default())?;
+        self.intake.take(row, None, &mut Counts::default())?;
         standardise(&self.standard, &self.levels, &self.intake, &mut self.z);
         Ok(&self.z[..row.len()])
     }

@@ -4,6 +4,7 @@ use crate::aligned::{Aligned, Narrow};
 use crate::basis::{Basis, Directions};
 use crate::estimates::Errors;
 use crate::kernels::along::AlongDirections;
+use crate::kernels::prefetch::prefetch;
 use crate::kernels::score::Score;
 use crate::kernels::widest;
 use crate::lanes::{add_scaled, dot, padded, padded_narrow};
@@ -12,6 +13,9 @@ use crate::settings::ScoreForm;
 
 /// A coordinate's variance is at least this.
 pub(crate) const MIN_VARIANCE: f64 = 1e-12;
+
+/// Cache lines of the directions that are asked for ahead: all twelve of a row of 64 columns, and some more.
+const DIRECTION_LINES: usize = 64;
 
 /// Coordinates up to this many deviations are plausible effects of load.
 const PLAUSIBLE: f64 = 3.0;
@@ -128,6 +132,13 @@ impl Scorer {
         self.residual_variance.copy_from_slice(residual);
         self.inside_variance = inside;
         self.renew_weights();
+    }
+
+    /// Asks for what the next score reads: of each array the first `lines`, of the directions more.
+    pub(crate) fn prefetch(&self, lines: usize) {
+        prefetch(self.basis.all(), DIRECTION_LINES);
+        prefetch(&self.weight, lines);
+        prefetch(&self.inside_weight, lines);
     }
 
     /// Splits `projection.z` and returns the square of its score: Σ rⱼ² wⱼ + Σ pᵢ² / Tᵢ. O(m k). Never allocates.

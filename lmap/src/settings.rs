@@ -13,8 +13,8 @@ const MAX_STRIDE: f64 = 1e9;
 const LEARNT_BY_TIME: f64 = 0.1;
 /// Most rows that [`Settings::lasting`] averages into a longer one.
 const MAX_LONG_ROWS: f64 = 10.0;
-/// For so long the growth of a pool says nothing, in seconds.
-const POOL_SECONDS: f64 = 2.0;
+/// For so long the growth of a pool says nothing, and an alarm that begins with more load waits, in seconds.
+const PATIENCE_SECONDS: f64 = 2.0;
 /// The cap on a single row's score, as a multiple of the episode margin, at least: about as with rows of 100 ms.
 const CAP_OVER_MARGIN: f64 = 4.0 / 3.0;
 
@@ -229,6 +229,11 @@ pub struct Settings {
     /// `pools.rs`). `None`: growth counts at once. No effect in the paper's forms. Default: `None`; where gauges latch
     /// [`lasting`](Self::lasting) sets what makes two seconds, from 3 to 200.
     pub pool_rows: Option<usize>,
+    /// For at most so many rows an episode waits that would begin while load ([`Column::load`](crate::Column::load))
+    /// is up, at least 2: an overload that passes is no alarm (see `load.rs`). `None`: none waits. No effect in the
+    /// paper's forms. Default: `None`; for rows of at most half a second, where gauges latch,
+    /// [`lasting`](Self::lasting) sets what makes two seconds, at most 200.
+    pub load_rows: Option<usize>,
     /// Cap on a single row's score for episodes, as a multiple of γ, at least 1. Default: 2, so that a single row,
     /// however extreme, is no episode, and two are. With an [`episode_margin`](Self::episode_margin) above 1, at least
     /// 4/3 of that counts.
@@ -290,6 +295,7 @@ impl Default for Settings {
             levels: Some(LevelRule::default()),
             latch_rows: None,
             pool_rows: None,
+            load_rows: None,
             episode_cap: 2.0,
             episode_margin: 1.0,
             episode: EpisodeRule::default(),
@@ -352,15 +358,18 @@ impl Settings {
     }
 
     /// What lasts counts (D79), with a row every `interval` seconds: longer rows of a second, at most 10 of up to half
-    /// a second, and patience of two seconds with pools. The NIC agent sets it after [`every`](Self::every).
+    /// a second, and patience of two seconds with pools, for such rows also with load (D91). The NIC agent sets it
+    /// after [`every`](Self::every).
     #[must_use]
     pub fn lasting(self, interval: f64) -> Self {
         let in_a_second = (1.0 / interval + 1e-9).floor().min(MAX_LONG_ROWS);
-        let is_averaged = self.group_margin.is_some() && in_a_second >= 2.0;
+        let is_short = in_a_second >= 2.0;
+        let is_averaged = self.group_margin.is_some() && is_short;
         let long_rows = self.long_rows.max(is_averaged.then_some(in_a_second as usize));
-        let patience = (POOL_SECONDS / interval).round().clamp(3.0, 200.0) as usize;
-        let pool_rows = self.pool_rows.max(self.latch_rows.map(|_| patience));
-        Self { long_rows, pool_rows, ..self }
+        let patience = (PATIENCE_SECONDS / interval).round().clamp(3.0, 200.0) as usize;
+        let patience = self.latch_rows.map(|_| patience);
+        let (pool_rows, load_rows) = (self.pool_rows.max(patience), self.load_rows.max(patience.filter(|_| is_short)));
+        Self { long_rows, pool_rows, load_rows, ..self }
     }
 
     /// The cap on a single row's score for episodes in force, as a multiple of γ. A margin near the cap would be out of
@@ -446,6 +455,9 @@ impl Settings {
         if let Some(rows) = self.pool_rows {
             in_range("pool_rows", rows as f64, 1.0, 1e4)?;
         }
+        if let Some(rows) = self.load_rows {
+            in_range("load_rows", rows as f64, 2.0, 1e4)?;
+        }
         if self.rows_kept > 0 {
             in_range("rows_kept", self.rows_kept as f64, self.warm_up_rows as f64, 1e5)?;
         }
@@ -515,86 +527,4 @@ fn in_range(field: &'static str, found: f64, least: f64, most: f64) -> Result<()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_defaults_and_the_papers_settings_are_valid() {
-        assert!(Settings::default().checked().is_ok());
-        assert!(Settings::paper(ScoreForm::PaperAbsolute).checked().is_ok());
-        assert!(Settings::paper(ScoreForm::PaperRelative).checked().is_ok());
-    }
-
-    #[test]
-    fn a_live_service_has_a_margin_that_grows_below_a_second() {
-        let margin = |interval| Settings::live(interval).episode_margin;
-
-        assert_eq!([margin(60.0), margin(1.0), margin(0.5), margin(0.125)], [1.0, 1.0, 1.15, 1.45]);
-        assert!(Settings::live(0.001).checked().is_ok());
-    }
-
-    #[test]
-    fn rows_below_a_tenth_of_a_second_are_learnt_by_time_and_longer_ones_as_before() {
-        let stride = |interval| Settings::live(interval).stride;
-
-        assert_eq!([stride(60.0), stride(1.0), stride(0.1)], [STRIDE; 3]);
-        assert_eq!([stride(0.05), stride(0.01), stride(0.001)], [10, 50, 500]);
-        assert_eq!(Settings::live(0.01).every(0.01).stride, 50, "once is as good as twice");
-        assert_eq!(Settings { stride: 70, ..Settings::default() }.every(0.01).stride, 70);
-        assert_eq!(Settings { stride: 1, ..Settings::default() }.every(0.2).stride, 1);
-        assert_eq!(Settings::paper(ScoreForm::PaperAbsolute).every(0.001).stride, 1);
-        assert!(Settings::live(0.0).stride <= 1_000_000_000);
-    }
-
-    #[test]
-    fn the_cap_is_above_the_margin_whatever_the_interval_and_as_before_from_a_tenth_of_a_second_on() {
-        for interval in [60.0, 1.0, 0.5, 0.2, 0.1] {
-            assert_eq!(Settings::live(interval).cap(), 2.0, "{interval} s");
-        }
-        for interval in [0.05, 0.01, 0.001] {
-            let settings = Settings::live(interval);
-            assert!(settings.cap() > 1.3 * settings.episode_margin, "{interval} s");
-        }
-        assert_eq!(Settings { episode_cap: 1.0, ..Settings::default() }.cap(), 1.0);
-    }
-
-    #[test]
-    fn a_budget_of_alarms_a_day_is_one_of_rows() {
-        assert_eq!(AlarmBudget::per_day(3.0, 0.125), AlarmBudget::one_in(230_400.0));
-        assert_eq!(AlarmBudget::per_day(1e9, 60.0).rows_per_alarm, 1.0);
-        let settings = Settings { budget: Some(AlarmBudget::per_day(1e-12, 0.001)), ..Settings::default() };
-        assert!(settings.checked().is_ok());
-    }
-
-    #[test]
-    fn an_error_names_the_field_and_its_range() {
-        let error = Settings { clip: f64::NAN, ..Settings::default() }.checked().unwrap_err();
-
-        assert_eq!(error.to_string(), "clip is NaN, it must be from 1 to 1000000000000");
-    }
-
-    #[test]
-    fn a_range_is_said_in_few_words() {
-        let error = |settings: Settings| settings.checked().unwrap_err().to_string();
-
-        let percentile = error(Settings { percentile: 0.0, ..Settings::default() });
-        let cap = error(Settings { episode_cap: 0.5, ..Settings::default() });
-
-        assert_eq!(percentile, "percentile is 0, it must be above 0 and at most 100");
-        assert_eq!(cap, "episode_cap is 0.5, it must be 1 or more");
-    }
-
-    #[test]
-    fn a_fit_that_comes_before_the_one_before_is_refused() {
-        let settings = Settings { fit_again_rows: vec![600, 300], ..Settings::default() };
-
-        assert!(matches!(settings.checked(), Err(SettingsError::Range { field: "fit_again_rows", .. })));
-    }
-
-    #[test]
-    fn an_automatic_fit_needs_rows_to_fit_on() {
-        let settings = Settings { automatic_fit_rows: Some(600), ..Settings::default() };
-
-        assert!(matches!(settings.checked(), Err(SettingsError::Range { field: "rows_kept", .. })));
-    }
-}
+mod tests;

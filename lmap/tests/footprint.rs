@@ -45,6 +45,7 @@ fn life(columns: usize, settings: &Settings) -> PeakMemory {
         saturation: rule(fingerprint),
         group: group(fingerprint),
         pool: fingerprint % 3 == 0,
+        load: fingerprint % 5 == 0,
         ..Column::new(kind(fingerprint), fingerprint)
     };
     let all = (0..columns as u64).map(column).collect();

@@ -52,6 +52,7 @@ fn run(columns: Vec<Column>, settings: Settings) -> (RunCounts, Detector) {
         if t % 500 == 0 {
             detector.gap();
         }
+        detector.prefetch();
         let verdict = detector.score(&row).expect("a row of as many columns");
         detector.explain(5, &mut reasons);
         detector.group_shares(&mut shares);
@@ -95,8 +96,13 @@ fn scoring_and_learning_allocate_nothing_between_jobs() {
 }
 
 #[test]
-fn nor_do_longer_rows_of_groups_and_patience_with_pools() {
-    let column = |at: u64| Column { group: (at / 10) as u16, pool: (20..24).contains(&at), ..gauge(at) };
+fn nor_do_longer_rows_of_groups_and_patience_with_pools_and_load() {
+    let column = |at: u64| Column {
+        group: (at / 10) as u16,
+        pool: (20..24).contains(&at),
+        load: (30..32).contains(&at),
+        ..gauge(at)
+    };
     let lasting = Settings::live(0.1).lasting(0.1);
     let settings = Settings { rows_kept: 120, automatic_fit_rows: Some(700), ..lasting };
 

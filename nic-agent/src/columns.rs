@@ -34,7 +34,7 @@ use lmap::ColumnKind;
 use transport::{RegionBuffer, Runs};
 use wire::control::{LmapSpec, MetricSpec};
 use wire::id::{MetricId, RegionId, ReplicaId};
-use wire::metric::{Kind, Statistic, TickDivider, fingerprint, is_estimated, is_pool};
+use wire::metric::{Kind, Statistic, TickDivider, fingerprint, is_estimated, is_load, is_pool};
 use wire::time::Nanos;
 
 use crate::aggregation::{Aggregations, Method};
@@ -84,8 +84,9 @@ impl ColumnInfo {
             let is_gauge = statistic == Statistic::Value;
             let pool = is_pool(&column_title, is_gauge);
             let estimated = is_estimated(&column_title, is_gauge);
+            let load = is_load(&column_title, kind == ColumnKind::Increment);
             let base = lmap::Column::new(kind, title);
-            let column = lmap::Column { level, group, watched, indicator, pool, estimated, saturation, ..base };
+            let column = lmap::Column { level, group, watched, indicator, pool, estimated, load, saturation, ..base };
             let key = ColumnKey { title, making: fingerprint(&making) };
             Self { metric: metric.id, statistic, key, column }
         })
@@ -291,6 +292,11 @@ impl Columns {
         }
         self.ticks += 1;
         self.scalars.row()
+    }
+
+    /// Asks for the memory of the next [`read`](Self::read): that of counters and gauges.
+    pub(crate) fn prefetch(&self) {
+        self.scalars.prefetch();
     }
 
     /// A fetch at which no row is due: what must not be used any more is forgotten, and everything else stays as it is.

@@ -78,11 +78,11 @@ mod tests {
         let of = |score| {
             let requested = DetectorSpec { score: Some(score), ..DetectorSpec::default() };
             let found = settings(&live(), &requested, 0.1);
-            (found.long_rows, found.pool_rows)
+            (found.long_rows, found.pool_rows, found.load_rows)
         };
 
-        assert_eq!(of(RequestedForm::Scaled), (Some(10), Some(20)));
-        assert_eq!(of(RequestedForm::Absolute), (None, None));
+        assert_eq!(of(RequestedForm::Scaled), (Some(10), Some(20), Some(20)));
+        assert_eq!(of(RequestedForm::Absolute), (None, None, None));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The runtime of one LMAP on a worker: its regions, its columns, its detectors, and its reports to the host agent.
 
+mod ahead;
 mod beginning;
 mod between;
 mod memory;
@@ -123,7 +124,7 @@ pub(crate) struct LmapRuntime {
     shelf: Shelf,
     pace: Pace,
     /// Rows between rows, while it is fetched faster.
-    fast: Option<FastRows>,
+    fast: Option<Box<FastRows>>,
     /// When the last row was due; `None` if it was the first after a gap.
     last_row: Option<Nanos>,
     /// Whether an episode is on.

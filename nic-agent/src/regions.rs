@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use lmap::prefetch;
 use transport::{FetchStatus, RegionBuffer, RegionError, Runs};
 use wire::control::{LmapSpec, RegionSpec};
 use wire::id::{Generation, RegionId, ReplicaId};
@@ -71,6 +72,8 @@ struct Region {
 struct Replica {
     id: ReplicaId,
     liveness: Liveness,
+    /// Whether it was alive in the last check; `None`: its regions say nothing about that.
+    alive: Option<bool>,
 }
 
 /// The regions of one LMAP, with a buffer for each.
@@ -78,7 +81,6 @@ struct Replica {
 pub(crate) struct Regions {
     all: Vec<Region>,
     replicas: Vec<Replica>,
-    heartbeats: Vec<Option<bool>>,
     observations: Vec<Observation>,
     pub(crate) buffers: Vec<RegionBuffer>,
     pub(crate) discarded: DiscardCounts,
@@ -123,11 +125,10 @@ impl Regions {
                 });
             }
         }
-        let replica = |id| Replica { id, liveness: Liveness::default() };
+        let replica = |id| Replica { id, liveness: Liveness::default(), alive: None };
         Self {
             buffers,
             observations: vec![Observation::Unread; regions.len()],
-            heartbeats: vec![None; spec.replicas.len()],
             replicas: spec.replicas.iter().map(|of| replica(of.id)).collect(),
             all: regions,
             discarded: DiscardCounts::default(),
@@ -194,7 +195,7 @@ impl Regions {
     /// judged. `alone` is true if no host agent was connected to announce a new layout. Never allocates, unless a
     /// region fails for the first time.
     pub(crate) fn check(&mut self, now: Nanos, batch: bool, alone: bool, outbox: &mut Outbox) -> CheckOutcome {
-        self.heartbeats.fill(None);
+        self.replicas.iter_mut().for_each(|replica| replica.alive = None);
         let mut outcome = CheckOutcome::default();
         for ((region, buffer), observation) in self.all.iter_mut().zip(&self.buffers).zip(&mut self.observations) {
             let before = region.heartbeat;
@@ -206,13 +207,13 @@ impl Regions {
                 Observation::Unread | Observation::Discarded | Observation::Silent => false,
             };
             let counts = batch && region.shows_liveness(buffer);
-            if let Some(heartbeat) = self.heartbeats.get_mut(region.replica).filter(|_| counts) {
-                *heartbeat = Some(heartbeat.unwrap_or(false) | alive);
+            if let Some(replica) = self.replicas.get_mut(region.replica).filter(|_| counts) {
+                replica.alive = Some(replica.alive.unwrap_or(false) | alive);
             }
         }
         self.without_heartbeat();
-        for (replica, alive) in self.replicas.iter_mut().zip(&self.heartbeats) {
-            let change = alive.map_or(Change::None, |alive| replica.liveness.observe(now, alive, self.limit));
+        for replica in &mut self.replicas {
+            let change = replica.alive.map_or(Change::None, |alive| replica.liveness.observe(now, alive, self.limit));
             outcome.changed |= change != Change::None;
         }
         for (region, observation) in self.all.iter().zip(&mut self.observations) {
@@ -227,14 +228,23 @@ impl Regions {
 
     /// A replica without any heartbeat word is alive as long as it can be read.
     fn without_heartbeat(&mut self) {
-        for (replica, alive) in self.heartbeats.iter_mut().enumerate().filter(|(_, alive)| **alive == Some(false)) {
-            let of = |region: &&Region| region.replica == replica;
+        for (at, replica) in self.replicas.iter_mut().enumerate().filter(|(_, of)| of.alive == Some(false)) {
+            let of = |region: &&Region| region.replica == at;
             if !self.all.iter().filter(of).any(|region| region.claim.spec.heartbeat) {
                 let observations = self.all.iter().zip(&self.observations);
-                *alive =
-                    Some(observations.filter(|(region, _)| of(region)).any(|(_, observation)| observation.is_read()));
+                let read = observations.filter(|(region, _)| of(region)).any(|(_, observation)| observation.is_read());
+                replica.alive = Some(read);
             }
         }
+    }
+
+    /// Asks for the memory of the next check, of the first regions.
+    pub(crate) fn prefetch(&self) {
+        const LINES: usize = 4;
+        prefetch(&self.all, LINES);
+        prefetch(&self.buffers, LINES);
+        prefetch(&self.observations, LINES);
+        prefetch(&self.replicas, LINES);
     }
 
     /// The outcome of each region in the last check.

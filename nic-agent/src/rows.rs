@@ -2,6 +2,7 @@
 
 use core::num::NonZeroU32;
 
+use lmap::prefetch;
 use wire::id::{Epoch, LmapId};
 use wire::proto::control as proto;
 use wire::time::{Interval, Nanos, UnixNanos};
@@ -32,6 +33,13 @@ impl History {
     /// Memory in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         size_of::<f64>() * self.values.len() + size_of::<(UnixNanos, f64)>() * self.capacity
+    }
+
+    /// Asks for the memory in which the next row is stored.
+    pub(crate) fn prefetch(&self) {
+        let start = self.next * self.columns;
+        prefetch(self.values.get(start..start + self.columns).unwrap_or_default(), 8);
+        prefetch(self.heads.get(self.next..).unwrap_or_default(), 1);
     }
 
     /// Stores a row in place of the oldest. Never allocates.

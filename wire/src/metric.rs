@@ -185,6 +185,26 @@ pub fn is_estimated(title: &str, is_gauge: bool) -> bool {
     is_gauge && ESTIMATED.contains(&name.rsplit('/').next().unwrap_or_default())
 }
 
+/// How the names of columns end that count the requests which a service has answered: of OpenTelemetry's conventions
+/// of today and of before, and of the agents' own.
+const LOADS: [&str; 5] = [
+    "server.requests",
+    "server.request.duration.count",
+    "server.call.duration.count",
+    "server.duration.count",
+    "traces.span.metrics.duration.count",
+];
+
+/// Whether the column of a title counts the requests which a service has answered in an interval, an increment
+/// (`is_increment`). Also behind the name of a service: `shop/http.server.requests`.
+#[must_use]
+pub fn is_load(title: &str, is_increment: bool) -> bool {
+    let name = title.split('{').next().unwrap_or_default();
+    let name = name.rsplit('/').next().unwrap_or_default();
+    let is_whole = |before: &str| before.is_empty() || before.ends_with('.');
+    is_increment && LOADS.iter().any(|end| name.strip_suffix(end).is_some_and(is_whole))
+}
+
 /// Names a column in a model file by its title, see [`Series::column_title`].
 #[must_use]
 pub fn fingerprint(title: &str) -> u64 {
@@ -306,5 +326,29 @@ mod tests {
             r#"tcp{of="network.flows.distinct"}"#,
         ];
         assert!(!others.iter().any(|title| is_estimated(title, true)));
+    }
+
+    #[test]
+    fn counts_of_answered_requests_are_load() {
+        let counts = [
+            "http.server.requests{route=\"/pay\",status=\"2xx\"}",
+            "server.requests{outcome=\"ok\"}",
+            "http.server.request.duration.count{route=\"/a/b\"}",
+            "rpc.server.call.duration.count",
+            "http.server.duration.count",
+            "traces.span.metrics.duration.count{span.name=\"GET\"}",
+            "shop/http.server.requests",
+        ];
+        assert!(counts.iter().all(|title| is_load(title, true) && !is_load(title, false)));
+        let others = [
+            "http.client.requests",
+            "http.client.request.duration.count",
+            "http.server.request.duration.mean",
+            "http.server.errors",
+            "observer.requests",
+            "queue.wait.count",
+            r#"calls{of="http.server.requests"}"#,
+        ];
+        assert!(!others.iter().any(|title| is_load(title, true)));
     }
 }

@@ -59,8 +59,8 @@ enum Task {
         /// The program that is installed. Without it: that of `cargo test --workspace`.
         #[arg(long, value_name = "FILE")]
         uview: Option<std::path::PathBuf>,
-        /// On the cluster, run what takes long in place of what CI runs: all of it, some twenty-five minutes, or those
-        /// that are named.
+        /// On the cluster, run what takes long in place of what CI runs: all of it, half an hour or so, or those that
+        /// are named.
         #[arg(long, value_name = "EXPERIMENT", num_args = 0..)]
         long: Option<Vec<kubernetes::Experiment>>,
     },

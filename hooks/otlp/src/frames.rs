@@ -90,6 +90,12 @@ pub(crate) fn unframe(mut body: Bytes) -> Result<(Bytes, bool), FrameError> {
     }
 }
 
+/// Length of the body that begins with `first`, if it is one frame of gRPC; `None` if the frame's header is not whole.
+pub(crate) fn announced(first: &[u8]) -> Option<usize> {
+    let (&[_, a, b, c, d], _) = first.split_first_chunk::<HEAD>()?;
+    HEAD.checked_add(u32::from_be_bytes([a, b, c, d]) as usize)
+}
+
 /// The next HTTP frame of `body`.
 pub(crate) async fn next<B: Body + Unpin>(body: &mut B) -> Option<Result<Frame<B::Data>, B::Error>> {
     core::future::poll_fn(|context| Pin::new(&mut *body).poll_frame(context)).await
@@ -105,6 +111,8 @@ mod tests {
         assert_eq!(unframe(framed(b"")), Ok((Bytes::new(), false)));
         assert_eq!(unframe(Bytes::from_static(&[1, 0, 0, 0, 1, 7])), Ok((Bytes::from_static(&[7]), true)));
 
+        assert_eq!((announced(&framed(b"abc")), announced(&framed(b"abc")[..5])), (Some(8), Some(8)));
+        assert_eq!((announced(&[0, 0, 0]), announced(&[])), (None, None));
         assert_eq!(unframe(Bytes::from_static(&[0, 0, 0])), Err(FrameError::Short(3)));
         assert_eq!(unframe(Bytes::from_static(&[0, 0, 0, 0, 2, 7])), Err(FrameError::Short(6)));
         assert_eq!(unframe(Bytes::from_static(&[0, 255, 255, 255, 255, 7])), Err(FrameError::Short(6)));

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_runtime::ticks::ticks;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::MissedTickBehavior;
 use tokio_rustls::TlsAcceptor;
 
 use crate::edge::Edge;
@@ -67,10 +67,9 @@ async fn stopped(mut stop: watch::Receiver<bool>) {
 }
 
 async fn tick(edge: &Edge) {
-    let mut interval = tokio::time::interval(TICK);
-    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = ticks(TICK);
     loop {
-        interval.tick().await;
+        ticks.tick().await;
         edge.tick();
     }
 }

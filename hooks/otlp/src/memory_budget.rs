@@ -9,11 +9,23 @@ use bytes::Bytes;
 use crate::gzip::{self, GzipError};
 use crate::holders::Holder;
 
+/// A body whose length is announced is allocated at once, and counts as it comes. All together may have so much more
+/// than what has come: this part of the budget.
+const ANNOUNCED: u64 = 16;
+
 /// Bytes that all requests together may take while they are read, decompressed and ingested. Those of one sender may
 /// take three times what is free.
 #[derive(Debug)]
 pub(crate) struct MemoryBudget {
-    shares: Mutex<Shares<Holder>>,
+    used: Mutex<UsedMemory>,
+}
+
+/// What is used of the budget at present.
+#[derive(Debug)]
+struct UsedMemory {
+    shares: Shares<Holder>,
+    /// Bytes that are allocated for what was announced and has not come yet.
+    announced: u64,
 }
 
 /// The bytes reserved for one request. Released on drop.
@@ -22,6 +34,8 @@ pub(crate) struct Reservation<'a> {
     budget: &'a MemoryBudget,
     holder: Holder,
     reserved: u64,
+    /// Bytes that are allocated and have not come yet.
+    announced: u64,
 }
 
 /// The memory budget, or the sender's share of it, is exhausted.
@@ -32,22 +46,22 @@ pub(crate) struct OverBudget(ShareError<Holder>);
 impl MemoryBudget {
     pub(crate) const fn new(limit: usize) -> Self {
         let shares = Shares::new("bytes of requests that are received", "otlp.receive_memory_bytes", limit as u64);
-        Self { shares: Mutex::new(shares) }
+        Self { used: Mutex::new(UsedMemory { shares, announced: 0 }) }
     }
 
     /// A reservation of nothing, for a request of `holder`.
     pub(crate) const fn reservation(&self, holder: Holder) -> Reservation<'_> {
-        Reservation { budget: self, holder, reserved: 0 }
+        Reservation { budget: self, holder, reserved: 0, announced: 0 }
     }
 
     /// Bytes reserved now.
     pub(crate) fn reserved(&self) -> usize {
-        self.shares().used() as usize
+        self.used().shares.used() as usize
     }
 
-    fn shares(&self) -> MutexGuard<'_, Shares<Holder>> {
+    fn used(&self) -> MutexGuard<'_, UsedMemory> {
         // Nothing under this lock panics. If something did, the state would still be usable.
-        self.shares.lock().unwrap_or_else(PoisonError::into_inner)
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -55,15 +69,34 @@ impl Reservation<'_> {
     /// Reserves `bytes` more.
     pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), OverBudget> {
         let bytes = bytes as u64;
-        self.budget.shares().take(self.holder.clone(), bytes).map_err(OverBudget)?;
+        let mut used = self.budget.used();
+        used.shares.take(self.holder.clone(), bytes).map_err(OverBudget)?;
         self.reserved += bytes;
+        let come = bytes.min(self.announced);
+        self.announced -= come;
+        used.announced -= come;
         Ok(())
+    }
+
+    /// Whether `bytes` that are announced may be allocated before they come. Each of them has to be reserved when it
+    /// does.
+    pub(crate) fn announce(&mut self, bytes: usize) -> bool {
+        let mut used = self.budget.used();
+        let announced = used.announced.saturating_add(bytes as u64);
+        if announced > used.shares.limit() / ANNOUNCED {
+            return false;
+        }
+        used.announced = announced;
+        self.announced += bytes as u64;
+        true
     }
 }
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        self.budget.shares().release(&self.holder, self.reserved);
+        let mut used = self.budget.used();
+        used.shares.release(&self.holder, self.reserved);
+        used.announced -= self.announced;
     }
 }
 
@@ -137,6 +170,24 @@ mod tests {
             let refused = inflate(bytes, 1_000, &mut budget.reservation(user(7)));
             assert!(matches!(refused, Err(GzipError::Malformed(_))), "{refused:?}");
         }
+    }
+
+    #[test]
+    fn what_is_announced_may_be_allocated_within_a_part_of_the_budget_until_it_has_come_or_is_given_up() {
+        let budget = MemoryBudget::new(160);
+        let (mut one, mut other) = (budget.reservation(user(7)), budget.reservation(user(8)));
+
+        assert!(one.announce(8) && !other.announce(3) && other.announce(2));
+        assert_eq!(budget.reserved(), 0, "nothing has come");
+        assert_eq!((one.grow(5), one.announced, budget.used().announced), (Ok(()), 3, 5));
+        assert!(other.announce(5) && !other.announce(1));
+        // More than was announced, such as what it unpacks to.
+        assert_eq!((one.grow(20), one.announced, budget.reserved()), (Ok(()), 0, 25));
+        // What is refused has not come.
+        assert!(other.grow(135).is_err());
+        assert_eq!((other.announced, budget.used().announced), (7, 7));
+        drop((one, other));
+        assert_eq!((budget.reserved(), budget.used().announced), (0, 0));
     }
 
     #[test]

@@ -188,7 +188,7 @@ async fn ingest(
 ) -> Result<Acceptance, Refusal> {
     let mut reservation = edge.tenant_state(tenant).budget.reservation(sender.holder());
     let limit = edge.request_bytes;
-    let reading = tokio::time::timeout(READ_TIMEOUT, read(body, limit, &mut reservation));
+    let reading = tokio::time::timeout(READ_TIMEOUT, read(head, body, limit, &mut reservation));
     let late =
         |_| Refusal::new(RefusalReason::Incomplete, format!("the request was not complete after {READ_TIMEOUT:?}"));
     let received = reading.await.map_err(late)??;
@@ -200,14 +200,20 @@ async fn ingest(
 }
 
 /// Reads the body, at most `limit` bytes. A longer one is still read for a while, so that the client gets to read the
-/// response.
-async fn read(mut body: Incoming, limit: usize, reservation: &mut Reservation<'_>) -> Result<Bytes, Refusal> {
+/// response. One allocation, if its length is announced: by HTTP, or by the gRPC frame in it.
+async fn read(
+    head: RequestHead,
+    mut body: Incoming,
+    limit: usize,
+    reservation: &mut Reservation<'_>,
+) -> Result<Bytes, Refusal> {
     // Plus the header of a gRPC frame.
     let max = limit.saturating_add(5);
     let too_large = || Refusal::new(RefusalReason::TooLarge, format!("the request is longer than {limit} bytes"));
     if body.size_hint().lower() > max.saturating_mul(OVERREAD_FACTOR) as u64 {
         return Err(too_large());
     }
+    let exact = body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
     let mut bytes = BytesMut::new();
     let (mut received, mut refusal) = (0_usize, None);
     while let Some(frame) = frames::next(&mut body).await {
@@ -228,6 +234,12 @@ async fn read(mut body: Incoming, limit: usize, reservation: &mut Reservation<'_
             refusal = Some(over_budget.into());
         }
         if refusal.is_none() {
+            let announced = exact.or_else(|| head.announced(&data)).filter(|_| bytes.capacity() == 0);
+            if let Some(length) = announced.filter(|length| (received..=max).contains(length))
+                && reservation.announce(length - received)
+            {
+                bytes = BytesMut::with_capacity(length);
+            }
             bytes.extend_from_slice(&data);
         } else {
             bytes = BytesMut::new();

@@ -43,12 +43,12 @@ pub(crate) fn walk<N: Fn(&str) -> Cow<'_, str>>(
     let holder = check.as_ref().map_or(Holder::AGENT, |check| check.sender.holder());
     let mut last: Option<GroupContext<'_>> = None;
     scan(request, |group, span| {
-        let context = last.take().filter(|context| context.group.is(group)).unwrap_or_else(|| {
+        if last.as_ref().is_none_or(|context| !context.group.is(group)) {
             let claimed = group.service_name().unwrap_or(UNKNOWN);
             let service = own.as_deref().unwrap_or(claimed);
             let is_verified = own.is_some() || check.as_ref().is_none_or(|check| check.may_send(service));
             let counted = if is_verified { service } else { UNVERIFIED };
-            GroupContext {
+            last = Some(GroupContext {
                 group: *group,
                 unverified: (!is_verified).then_some(claimed),
                 span_metrics: span_metrics
@@ -59,8 +59,9 @@ pub(crate) fn walk<N: Fn(&str) -> Cow<'_, str>>(
                     let delivery = Delivery { forwarded, pod: pod.as_deref(), holder: &holder };
                     tail.source(counted, group, &delivery, now.monotonic)
                 }),
-            }
-        });
+            });
+        }
+        let Some(context) = &last else { return };
         match (context.unverified, &mut check, &mut span_metrics, &span) {
             (Some(service), Some(check), ..) => check.refuse(service),
             (None, _, Some((span_metrics, _)), Ok(span)) => span_metrics.record_span(context.span_metrics, span, now),
@@ -69,7 +70,6 @@ pub(crate) fn walk<N: Fn(&str) -> Cow<'_, str>>(
         if let (Some((tail, _)), Some(source)) = (tail.as_mut(), context.source) {
             tail.ingest_span(&span, source, &mut counts, now);
         }
-        last = Some(context);
     })?;
     Ok(counts)
 }

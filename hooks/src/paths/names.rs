@@ -1,12 +1,11 @@
 //! Ids for names of services and operations, bounded: a service that puts an order number into its span names gets one
 //! operation more, not a million.
 
-use std::collections::HashMap;
-
 use wire::printable::is_printable;
 use wire::time::Nanos;
 
 use crate::id::{OperationId, ServiceId};
+use crate::seeded_map::SeededMap;
 
 /// Replaces all names that are too many, too long, empty or not printable.
 pub const OTHER: &str = "_other";
@@ -35,7 +34,7 @@ struct Service {
     name: Box<str>,
     seen: Nanos,
     has_spans: bool,
-    operations: HashMap<Box<str>, OperationId>,
+    operations: SeededMap<Box<str>, OperationId>,
 }
 
 #[derive(Debug)]
@@ -50,9 +49,9 @@ struct Operation {
 #[derive(Debug)]
 pub struct Names {
     limits: NameLimits,
-    services: HashMap<Box<str>, ServiceId>,
-    by_id: HashMap<ServiceId, Service>,
-    operations: HashMap<OperationId, Operation>,
+    services: SeededMap<Box<str>, ServiceId>,
+    by_id: SeededMap<ServiceId, Service>,
+    operations: SeededMap<OperationId, Operation>,
     last: u32,
     others: u64,
 }
@@ -70,7 +69,8 @@ impl Names {
     /// An empty set of names.
     #[must_use]
     pub fn new(limits: NameLimits) -> Self {
-        Self { limits, services: HashMap::new(), by_id: HashMap::new(), operations: HashMap::new(), last: 0, others: 0 }
+        let (services, by_id, operations) = (SeededMap::default(), SeededMap::default(), SeededMap::default());
+        Self { limits, services, by_id, operations, last: 0, others: 0 }
     }
 
     /// The id of the service `name`, seen at `now`.
@@ -88,7 +88,8 @@ impl Names {
         }
         let id = ServiceId(self.next());
         self.services.insert(name.into(), id);
-        self.by_id.insert(id, Service { name: name.into(), seen: now, has_spans: false, operations: HashMap::new() });
+        let operations = SeededMap::default();
+        self.by_id.insert(id, Service { name: name.into(), seen: now, has_spans: false, operations });
         id
     }
 
@@ -152,12 +153,12 @@ impl Names {
 
     /// The id of the operation `name` of `service`, because a span of this node has it or for another reason.
     fn operation_id(&mut self, service: ServiceId, name: &str, has_span: bool, now: Nanos) -> OperationId {
-        let name = self.usable(name);
         let Some(known) = self.by_id.get_mut(&service) else {
             let other = self.service(OTHER, now);
             return self.operation_id(other, name, has_span, now);
         };
         known.has_spans |= has_span;
+        // What is there can be used: of most spans the name is not looked at again.
         if let Some(&id) = known.operations.get(name) {
             if let Some(operation) = self.operations.get_mut(&id) {
                 operation.seen = operation.seen.max(now);
@@ -165,7 +166,8 @@ impl Names {
             }
             return id;
         }
-        if name != OTHER && known.operations.len() >= self.limits.operations_per_service {
+        let is_full = known.operations.len() >= self.limits.operations_per_service;
+        if name != OTHER && (is_full || !self.is_usable(name)) {
             self.others += 1;
             return self.operation_id(service, OTHER, has_span, now);
         }
@@ -236,11 +238,15 @@ impl Names {
     }
 
     fn usable<'a>(&mut self, name: &'a str) -> &'a str {
-        if name.is_empty() || name.len() > self.limits.name_bytes || !name.chars().all(is_printable) {
-            self.others += 1;
-            return OTHER;
+        if self.is_usable(name) {
+            return name;
         }
-        name
+        self.others += 1;
+        OTHER
+    }
+
+    fn is_usable(&self, name: &str) -> bool {
+        !name.is_empty() && name.len() <= self.limits.name_bytes && name.chars().all(is_printable)
     }
 
     fn next(&mut self) -> u32 {
@@ -305,6 +311,22 @@ mod tests {
         }
         assert_eq!(names.others(), 5);
         assert_eq!(names.operation(ServiceId(77), "x", Nanos(0)), names.operation(ServiceId(78), "x", Nanos(0)));
+    }
+
+    #[test]
+    fn a_name_is_replaced_and_counted_once_whatever_is_wrong_with_it() {
+        let mut names = Names::new(NameLimits { operations_per_service: 1, ..NameLimits::default() });
+        let cart = names.service("cart", Nanos(0));
+        let add = names.operation(cart, "AddItem", Nanos(0));
+        let other = names.operation(cart, "a\nb", Nanos(0));
+
+        // One too many, and one that could not be used anyway.
+        assert_eq!(["Refund", "c\nd"].map(|name| names.operation(cart, name, Nanos(0))), [other; 2]);
+        assert_eq!(["AddItem", OTHER].map(|name| names.operation(cart, name, Nanos(0))), [add, other]);
+        assert_eq!((names.operation_name(other), names.others()), (OTHER, 3));
+        // Of a service that is not known.
+        let lost = names.operation(ServiceId(77), "e\nf", Nanos(0));
+        assert_eq!((names.operation_name(lost), names.others()), (OTHER, 4));
     }
 
     proptest! {

@@ -1,7 +1,5 @@
 //! Accounting of spans. At all times, in spans and in bytes: seen = waiting + kept + dropped + lost.
 
-use std::collections::BTreeMap;
-
 use crate::id::ServiceId;
 
 /// A number of spans and their bytes.
@@ -146,26 +144,27 @@ impl DiscardReason {
     }
 }
 
-/// Spans that were dropped or lost, by service. Memory: 200 bytes for each service with such spans since the last
-/// [`DiscardedSpans::take`].
+/// Spans that were dropped or lost, by service. Memory: 24 bytes for each service and reason of the most that there
+/// were between two calls of [`DiscardedSpans::take`]: it is used again, so that a trace that gives way allocates
+/// nothing.
 #[derive(Debug, Default)]
-pub struct DiscardedSpans(BTreeMap<ServiceId, [Tally; DiscardReason::COUNT]>);
+pub struct DiscardedSpans(Vec<(ServiceId, DiscardReason, Tally)>);
 
 impl DiscardedSpans {
     pub(super) const fn new() -> Self {
-        Self(BTreeMap::new())
+        Self(Vec::new())
     }
 
     pub(super) fn add(&mut self, service: ServiceId, why: DiscardReason, tally: Tally) {
-        self.0.entry(service).or_default()[why.place()] += tally;
+        match self.0.binary_search_by_key(&(service, why), |&(service, why, _)| (service, why)) {
+            Ok(place) => self.0[place].2 += tally,
+            Err(place) => self.0.insert(place, (service, why, tally)),
+        }
     }
 
     /// Takes everything since the last call, ordered by service, without zeros.
-    pub fn take(&mut self) -> impl Iterator<Item = (ServiceId, DiscardReason, Tally)> + use<> {
-        let each = |(service, of): (ServiceId, [Tally; DiscardReason::COUNT])| {
-            DiscardReason::all().map(move |why| (service, why, of[why.place()])).filter(|(.., tally)| tally.spans > 0)
-        };
-        core::mem::take(&mut self.0).into_iter().flat_map(each)
+    pub fn take(&mut self) -> impl Iterator<Item = (ServiceId, DiscardReason, Tally)> {
+        self.0.drain(..).filter(|(.., tally)| tally.spans > 0)
     }
 }
 
@@ -217,5 +216,30 @@ impl Account {
 
     pub(super) fn add_lost(&mut self, why: LossReason, tally: Tally) {
         self.lost[why as usize] += tally;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_discarded_is_summed_by_service_and_reason_and_taken_once_in_order() {
+        let (aged, late) = (DiscardReason::Dropped(DropReason::Aged), DiscardReason::Lost(LossReason::Late));
+        let mut discarded = DiscardedSpans::new();
+        for (service, why, bytes) in [(7, late, 1), (3, late, 10), (7, aged, 100), (3, late, 1_000)] {
+            discarded.add(ServiceId(service), why, Tally::one(bytes));
+        }
+        discarded.add(ServiceId(5), aged, Tally::default());
+
+        let taken: Vec<_> = discarded.take().collect();
+
+        let sum = Tally { spans: 2, bytes: 1_010 };
+        assert_eq!(taken, [(3, late, sum), (7, aged, Tally::one(100)), (7, late, Tally::one(1))].map(of_service));
+        assert_eq!(discarded.take().count(), 0);
+    }
+
+    fn of_service((service, why, tally): (u32, DiscardReason, Tally)) -> (ServiceId, DiscardReason, Tally) {
+        (ServiceId(service), why, tally)
     }
 }

@@ -43,6 +43,28 @@ impl Chain {
     }
 }
 
+/// How far a chain has been read that is needed soon, and how much of it is left. A block's line is in no cache by
+/// then, and says which is next: whoever reads a few of them between other work, or several chains side by side, does
+/// not wait for one after the other when they are needed. A hint: nothing follows from it, also where the chain is gone
+/// meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadAhead {
+    block: u32,
+    left: usize,
+}
+
+impl ReadAhead {
+    /// Nothing is left to read.
+    pub(super) const DONE: Self = Self { block: NONE, left: 0 };
+    /// Blocks of one chain that are read at most: 16 KiB. More would not stay in the first two caches.
+    const MAX: usize = 256;
+
+    /// Nothing of `chain` has been read.
+    pub(super) fn of(chain: Chain) -> Self {
+        Self { block: chain.last, left: chain.blocks().min(Self::MAX) }
+    }
+}
+
 /// All blocks, and which of them are free.
 #[derive(Debug)]
 pub(super) struct Blocks {
@@ -123,6 +145,26 @@ impl Blocks {
         }
         self.free = core::mem::replace(&mut self.all[chain.last as usize].next, self.free);
         self.free_count += chain.bytes().div_ceil(BLOCK);
+    }
+
+    /// Reads up to `blocks` more of a chain, without its bytes.
+    pub(super) fn read_ahead(&self, ahead: &mut ReadAhead, blocks: usize) {
+        let now = blocks.min(ahead.left);
+        for _ in 0..now {
+            // The last free block has no next one.
+            ahead.block = self.all.get(ahead.block as usize).map_or(NONE, |block| block.next);
+        }
+        ahead.left -= now;
+    }
+
+    /// Reads these chains side by side, without their bytes: the lines of one are on their way while another one's are
+    /// waited for.
+    pub(super) fn read_side_by_side(&self, chains: &mut [ReadAhead]) {
+        while chains.iter().any(|chain| chain.left > 0) {
+            chains.iter_mut().for_each(|chain| self.read_ahead(chain, 1));
+        }
+        // Nobody needs what was read. The compiler is not told, or it would leave out reading it.
+        core::hint::black_box(chains);
     }
 
     pub(super) fn read(&self, chain: Chain) -> Reader<'_> {
@@ -209,6 +251,27 @@ mod tests {
             let used: usize = chains.iter().map(|(chain, _)| chain.bytes().div_ceil(BLOCK)).sum();
             prop_assert_eq!(blocks.allocated() - blocks.free(), used);
         }
+    }
+
+    #[test]
+    fn reading_ahead_passes_each_block_once_and_ends_also_where_the_chain_is_gone() {
+        let mut blocks = Blocks::new(8).unwrap();
+        let mut chain = Chain::EMPTY;
+        blocks.append(&mut chain, &[7; 4 * BLOCK + 1]);
+        let (mut ahead, mut passed) = (ReadAhead::of(chain), Vec::new());
+        while ahead.left > 0 {
+            blocks.read_ahead(&mut ahead, 1);
+            passed.push(ahead.block);
+        }
+        assert_eq!(passed, [0, 1, 2, 3, 4]);
+        blocks.read_ahead(&mut ahead, 3);
+        assert_eq!((ahead.block, ahead.left), (4, 0));
+
+        let mut chains = [ReadAhead::of(chain), ReadAhead::DONE, ReadAhead::of(Chain::EMPTY), ReadAhead::of(chain)];
+        blocks.read_ahead(&mut chains[3], 2);
+        blocks.release(chain);
+        blocks.read_side_by_side(&mut chains);
+        assert!(chains.iter().all(|chain| chain.left == 0), "{chains:?}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use wire::time::Nanos;
 
 use crate::id::SenderId;
 use crate::tracing::account::{Account, DiscardReason, DiscardedSpans, DropReason, LossReason, Tally};
-use crate::tracing::blocks::{BLOCK_COST, Blocks, Chain, Reader};
+use crate::tracing::blocks::{BLOCK_COST, Blocks, Chain, ReadAhead, Reader};
 use crate::tracing::decisions::{Decisions, StickyDecision};
 use crate::tracing::limits::{Limits, LimitsError};
 use crate::tracing::order::{OrderKey, Rank};
@@ -16,9 +16,14 @@ use crate::tracing::outcome::{BufferedTrace, Completeness, KeepOutcome, LookBack
 use crate::tracing::reason::Reason;
 use crate::tracing::record::{self, Record};
 use crate::tracing::sender_shares::SenderShares;
+use crate::tracing::sole_services::SoleServices;
 use crate::tracing::span::{Span, SpanIndex, TraceId};
 use crate::tracing::traces::{Flag, TRACE_COST, Trace, Traces};
 use crate::tracing::watermark::Watermark;
+
+/// Blocks of the trace that gives way next that are read with each span, while its own trace is looked for: that waits
+/// for as many lines, of the bucket, the entry and the last block.
+const AHEAD: usize = 3;
 
 /// Buffered spans of one tenant on one node.
 ///
@@ -43,6 +48,9 @@ pub struct TailBuffer {
     decisions: Decisions,
     watermark: Watermark,
     senders: SenderShares,
+    sole_services: SoleServices,
+    /// The chain of the trace that gives way next.
+    ahead: ReadAhead,
     /// The sender whose traces were evicted last since it had more than its share.
     greedy: Option<SenderId>,
     /// Traces up to this rank were refused without a record.
@@ -80,6 +88,8 @@ impl TailBuffer {
             decisions: Decisions::new(slots, limits.hold, now),
             watermark: Watermark::new(limits.age, now),
             senders: SenderShares::new(limits.age, now),
+            sole_services: SoleServices::new(),
+            ahead: ReadAhead::DONE,
             greedy: None,
             unrecorded: Watermark::new(limits.hold, now),
             account: Account::default(),
@@ -101,6 +111,7 @@ impl TailBuffer {
         now: Nanos,
         pays: impl FnOnce(&Arc<Reason>, bool) -> bool,
     ) -> OfferOutcome {
+        self.blocks.read_ahead(&mut self.ahead, AHEAD);
         let rank = self.key.rank(span.trace);
         let place = self.traces.find(span.trace, rank);
         let decision = if place.is_none() { self.decisions.get(span.trace, rank) } else { None };
@@ -162,7 +173,7 @@ impl TailBuffer {
         let Some(place) = self.traces.find(trace, rank) else {
             return self.keep_absent(trace, rank, &decision, now);
         };
-        let trace = self.take_out(place);
+        let (trace, _) = self.take_out(place);
         let completeness = self.completeness_of(&trace, now);
         let mut reader = self.blocks.read(trace.chain);
         while let Some(stored) = record::next(&mut reader) {
@@ -201,16 +212,20 @@ impl TailBuffer {
     /// Drops traces that have been buffered for the full age at `now`. Each is passed to `leaving` with its rank and
     /// the indexes of its spans, so that paths can be learnt from it.
     pub fn expire(&mut self, now: Nanos, mut leaving: impl FnMut(&BufferedTrace, Rank, Indexes<'_>)) {
+        let mut read = 0;
         while let Some(place) = self.traces.oldest() {
-            let arrived = self.traces.get(place).arrived;
-            if now.since(arrived).is_none_or(|age| age < self.limits.age) {
+            if !self.is_due(self.traces.get(place), now) {
                 return;
             }
-            let trace = self.take_out(place);
+            if read == 0 {
+                read = self.read_oldest(now);
+            }
+            read -= 1;
+            let (trace, sole_service) = self.take_out(place);
             let rank = self.key.rank(trace.id);
             let waiting = BufferedTrace::of(&trace, rank);
             leaving(&waiting, rank, Indexes(self.blocks.read(trace.chain)));
-            self.discard(trace.chain, DiscardReason::Dropped(DropReason::Aged));
+            self.discard((trace.chain, waiting.tally()), sole_service, DiscardReason::Dropped(DropReason::Aged));
             self.account.waiting -= waiting.tally();
             self.account.add_dropped(DropReason::Aged, waiting.tally());
             let decision = StickyDecision::Dropped { spans: trace.spans().saturating_add(trace.lost()) };
@@ -295,7 +310,8 @@ impl TailBuffer {
     }
 
     /// Bytes of memory committed so far, at most [`Limits::bytes`]. Never falls: memory is reused. Not included: the
-    /// bytes of one trace while it is exported, the reasons of kept traces, and 16 KiB for what senders hold.
+    /// bytes of one trace while it is exported, the reasons of kept traces, and 18 KiB for what senders hold and for
+    /// services of traces.
     #[must_use]
     pub const fn memory(&self) -> usize {
         self.fixed + self.committed()
@@ -418,6 +434,9 @@ impl TailBuffer {
         trace.start = start.min(index.start);
         trace.end = trace.end.max(index.end).max(index.start);
         trace.count(span.encoded.len());
+        if !self.sole_services.is(trace.sole_service, index.service) {
+            self.sole_services.end(core::mem::take(&mut trace.sole_service));
+        }
         trace.set(Flag::Error, index.error);
         let rooted = index.parent.is_none();
         trace.set(Flag::Root, rooted);

@@ -8,6 +8,7 @@ use crate::id::{OperationId, SenderId};
 use crate::tracing::blocks::Chain;
 use crate::tracing::order::{OrderKey, Rank};
 use crate::tracing::record;
+use crate::tracing::sole_services::SoleService;
 use crate::tracing::span::TraceId;
 
 const NONE: u32 = u32::MAX;
@@ -27,6 +28,8 @@ pub(super) struct Trace {
     lost: u16,
     /// Who sent its first span: it is of that share.
     pub(super) sender: SenderId,
+    /// The service that all of its spans are of, if there is only one.
+    pub(super) sole_service: SoleService,
     /// Number of buffered spans, and above them one bit for each [`Flag`].
     spans: u32,
     /// [`NONE`] while no entry span has arrived.
@@ -207,6 +210,7 @@ impl Traces {
             encoded: 0,
             lost: 0,
             sender,
+            sole_service: SoleService::NONE,
             spans: 0,
             operation: NONE,
             below: after,
@@ -274,6 +278,12 @@ impl Traces {
         self.free = place;
         self.count -= 1;
         trace
+    }
+
+    /// All traces, the oldest first.
+    pub(super) fn by_age(&self) -> impl Iterator<Item = &Trace> {
+        let at = move |place: u32| (place != NONE).then(|| self.get(place));
+        core::iter::successors(at(self.oldest), move |trace| at(trace.newer))
     }
 
     pub(super) fn oldest(&self) -> Option<u32> {
@@ -372,6 +382,7 @@ mod tests {
                 }
                 let oldest = traces.oldest().map(|place| traces.get(place).id);
                 prop_assert_eq!(oldest, queue.first().copied());
+                prop_assert!(traces.by_age().map(|trace| trace.id).eq(queue.iter().copied()));
                 let unseen = traces.unseen().map(|place| traces.get(place).id);
                 prop_assert_eq!(unseen, queue.iter().find(|waiting| !seen.contains(*waiting)).copied());
                 prop_assert_eq!(traces.len(), queue.len());

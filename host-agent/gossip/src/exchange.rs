@@ -8,10 +8,11 @@ use std::time::Duration;
 use agent_runtime::access::Access;
 use agent_runtime::connect::Connector;
 use agent_runtime::reload::Reloadable;
+use agent_runtime::ticks::ticks;
 use agent_runtime::{ClientConfigs, TlsError};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{interval, timeout};
+use tokio::time::timeout;
 use tonic::transport::Endpoint;
 
 use crate::calls::Calls;
@@ -114,7 +115,7 @@ async fn run<L: LocalNode>(settings: PeerSettings, shared: Shared<L>, mut stoppe
     let mut calls = JoinSet::new();
     // Each call task has its own state: a single address may be removed.
     let mut called: BTreeMap<SocketAddr, watch::Sender<PeerState>> = BTreeMap::new();
-    let mut resolve_ticks = interval(RESOLVE_INTERVAL);
+    let mut resolve_ticks = ticks(RESOLVE_INTERVAL);
     while !*stopped.borrow() {
         tokio::select! {
             _ = resolve_ticks.tick() => {}

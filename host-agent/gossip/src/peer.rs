@@ -7,9 +7,10 @@ use std::time::Duration;
 use agent_runtime::access::Access;
 use agent_runtime::connect::Connector;
 use agent_runtime::reload::Reloadable;
+use agent_runtime::ticks::ticks;
 use hooks::coherence::MAX_MESSAGE_BYTES;
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint};
 use wire::backoff::Backoff;
 use wire::proto::gossip::gossip_client::GossipClient;
@@ -69,8 +70,7 @@ pub(crate) async fn call<L: LocalNode>(
         .max_encoding_message_size(MAX_MESSAGE_BYTES);
     let mut peer =
         Peer { client, connector, shared, name: None, last: None, backoff: BACKOFF, not_before: Nanos::ZERO };
-    let mut ticks = interval(TICK);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = ticks(TICK);
     while *stop.borrow() == PeerState::Active {
         tokio::select! {
             _ = ticks.tick() => {}

@@ -10,6 +10,7 @@
 
 use core::fmt::Write as _;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use wire::printable::line;
 use wire::proto::operators::IncidentChange;
@@ -55,9 +56,9 @@ pub struct Replica {
     /// Its process; 0 if it is unknown.
     pub process: u32,
     /// Its program, if that can be read.
-    pub program: Option<Program>,
+    pub program: Option<Arc<Program>>,
     /// Its limits by name, in words.
-    pub limits: BTreeMap<&'static str, String>,
+    pub limits: Arc<BTreeMap<&'static str, String>>,
 }
 
 /// A service as it was at the last look.
@@ -241,7 +242,7 @@ fn program(before: &Program, now: &Program, said: &mut Vec<(&'static str, String
 
 /// What differs between the limits of two replicas, or of one.
 fn limits(before: &Replica, now: &Replica, said: &mut Vec<(&'static str, String)>) {
-    for (name, limit) in &now.limits {
+    for (name, limit) in &*now.limits {
         if let Some(was) = before.limits.get(name).filter(|was| *was != limit) {
             let text = format!("{}: {name} {}, before {}", short(&now.instance), short(limit), short(was));
             said.push(("limit", text));
@@ -315,7 +316,7 @@ mod tests {
             arguments,
             variables: [variable("TOKEN", token), variable("HOME", 7)].into(),
         };
-        let with = |number, program| Replica { program: Some(program), ..replica(number, "cart-1", 0) };
+        let with = |number, program| Replica { program: Some(Arc::new(program)), ..replica(number, "cart-1", 0) };
         let mut log = ChangeLog::default();
         log.replicas("cart", vec![with(1, program(1, 1, 1))], at(0));
         log.replicas("cart", vec![with(2, program(2, 2, 2))], at(1));
@@ -337,8 +338,10 @@ mod tests {
 
     #[test]
     fn limits_change_while_a_replica_runs() {
-        let limited =
-            |limit: &str| Replica { limits: [("memory", limit.to_owned())].into(), ..replica(1, "cart-1", 0) };
+        let limited = |limit: &str| Replica {
+            limits: Arc::new([("memory", limit.to_owned())].into()),
+            ..replica(1, "cart-1", 0)
+        };
         let mut log = ChangeLog::default();
         log.replicas("cart", vec![replica(1, "cart-1", 0)], at(0));
         log.replicas("cart", vec![limited("512 MB")], at(1));

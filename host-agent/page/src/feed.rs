@@ -146,8 +146,8 @@ impl Feed {
 
     /// Takes a look that nobody sees, at the time `now`: scores of new summaries are remembered, and no event is
     /// written. Of `lmaps`, all that there are, it needs what [`History`] takes: number, service, time, scores and γ,
-    /// alarm and rank, and the reasons of scores from γ on. Before the next event, or a snapshot, there has to be a
-    /// [look](Self::look). O(LMAPs).
+    /// alarm and rank, and the reasons of scores from γ on; number and time of one that [is not new](Self::is_new).
+    /// Before the next event, or a snapshot, there has to be a [look](Self::look). O(LMAPs).
     pub fn remember(&mut self, lmaps: &[LmapStatus], now: Timestamp) {
         let time = FeedTime { second: self.dates.look(now), wall: now.wall };
         let known: BTreeSet<u32> = lmaps.iter().map(|lmap| lmap.lmap).collect();
@@ -159,6 +159,12 @@ impl Feed {
         self.snapshot = None;
         self.events.clear();
         self.event_bytes = 0;
+    }
+
+    /// Whether the summary of `lmap` that was made at `at_unix_ns` was not seen yet.
+    #[must_use]
+    pub fn is_new(&self, lmap: u32, at_unix_ns: u64) -> bool {
+        self.cards.get(&lmap).is_none_or(|card| card.at_unix_ns != at_unix_ns)
     }
 
     /// What changed of one LMAP until `now`; `None`: nothing.

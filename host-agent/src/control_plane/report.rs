@@ -108,11 +108,20 @@ impl ControlPlane {
     }
 
     /// Of the LMAPs of the [status](Self::status), what a history of scores takes: number, service, time, γ and scores,
-    /// alarm and rank. Reasons only of scores from γ on: to name them takes most of the time that a status takes.
+    /// alarm and rank. Reasons only of scores from γ on: to name them takes most of the time that a status takes. Of
+    /// one whose number and time are not new, as `is_new` says, these alone: nothing is allocated for it.
     #[must_use]
-    pub fn scored(&self) -> Vec<proto::LmapStatus> {
+    pub fn scored(&self, is_new: impl Fn(u32, u64) -> bool) -> Vec<proto::LmapStatus> {
         let suspicions = self.incidents.suspicions(|id| self.lmaps.get(&id).is_some_and(|lmap| lmap.health.alarm));
-        self.lmaps.values().map(|lmap| self.scored_lmap(lmap, suspicions.get(&lmap.id))).collect()
+        let scored = |lmap: &Lmap| {
+            let of_a_summary = lmap.health.summary.as_ref().zip(lmap.sent.as_ref());
+            let (number, at) = (lmap.id.0, of_a_summary.map_or(0, |_| lmap.health.at.0));
+            if is_new(number, at) {
+                return self.scored_lmap(lmap, suspicions.get(&lmap.id));
+            }
+            proto::LmapStatus { lmap: number, at_unix_ns: at, ..proto::LmapStatus::default() }
+        };
+        self.lmaps.values().map(scored).collect()
     }
 
     fn scored_lmap(&self, lmap: &Lmap, suspicion: Option<&Suspicion>) -> proto::LmapStatus {

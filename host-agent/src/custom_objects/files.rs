@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use agent_runtime::lock;
+use agent_runtime::ticks::ticks;
 use resources::check;
 use resources::files::{FileError, FileObjects, MAX_FILE_BYTES, merge, parse};
 
@@ -138,7 +139,7 @@ impl KnownFiles {
 /// Reads `folder` for ever.
 pub(super) async fn watch(folder: &Path, objects: &CustomObjects) {
     let mut known = KnownFiles::default();
-    let mut ticks = tokio::time::interval(objects.pace.files);
+    let mut ticks = ticks(objects.pace.files);
     let mut last_error = String::new();
     loop {
         ticks.tick().await;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use agent_runtime::lock;
+use agent_runtime::ticks::ticks;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use resources::NodeReport;
@@ -42,7 +43,7 @@ pub(super) async fn run(objects: &CustomObjects, pods: Option<&PodWatch>, node: 
     let mut synopses = SynopsisReconciler::default();
     // Whether it was said once what came of the objects, be it nothing.
     let mut is_reported = false;
-    let mut ticks = tokio::time::interval(objects.pace.look);
+    let mut ticks = ticks(objects.pace.look);
     loop {
         ticks.tick().await;
         // Each kind is on its own: one may be missing, or not be listed yet.

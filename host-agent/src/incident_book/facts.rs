@@ -1,4 +1,5 @@
-//! What /proc says about replicas: their programs, once, and their limits, again and again.
+//! What /proc says about replicas: their programs, once, and their limits, again and again. Limits of cgroups are
+//! changed while programs run, those of a process hardly ever.
 //!
 //! Values of arguments and variables become numbers here, so that nobody keeps or shows them.
 
@@ -9,6 +10,7 @@ use std::hash::DefaultHasher;
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use incidents::changes::{MAX_VARIABLES, Program, Replica};
 use sources::cgroup::hierarchies::{Controller, Hierarchy, hierarchies};
@@ -20,8 +22,10 @@ use crate::kernel_file::read_whole;
 
 /// Replicas that are new and whose files are read in one look.
 const READ_AT_ONCE: usize = 128;
-/// Replicas whose limits are read in one look, those that are new included. Each takes some five files.
+/// Replicas whose limits are read in one look, those that are new included. Each takes two or three files.
 const LIMITS_AT_ONCE: usize = 32;
+/// At one in so many turns of a replica limits of its own are read, too, and which its cgroups are: two files more.
+const OWN_TURNS: u32 = 8;
 /// Bytes of a file that are read.
 const MAX_BYTES: usize = 64 << 10;
 /// Replicas of this agent's own that nobody starts again: those of spans, and of what scraping costs.
@@ -45,10 +49,21 @@ const VOLATILE: [&str; 12] = [
 type Limits = BTreeMap<&'static str, String>;
 
 /// What was read of a replica.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct ReplicaReading {
-    program: Option<Program>,
+    program: Option<Arc<Program>>,
+    own: OwnLimits,
+    /// Its own, and those of its cgroups.
+    limits: Arc<Limits>,
+    /// Turns since it was new.
+    turns: u32,
+}
+
+/// Limits of a process itself, in words, and its cgroups as the kernel lists them.
+#[derive(Clone, Debug)]
+struct OwnLimits {
     limits: Limits,
+    cgroups: String,
 }
 
 /// What is known of replicas, by their numbers.
@@ -88,16 +103,14 @@ impl ProcessFacts {
         let (new, old): (Vec<_>, Vec<_>) = readable.partition(|facts| !self.known.contains_key(&facts.number));
         for facts in new.iter().take(READ_AT_ONCE) {
             let process = self.proc.join(facts.process.to_string());
-            let read = ReplicaReading { program: program(&process), limits: self.limits(&process) };
-            self.known.insert(facts.number, read);
+            self.known.insert(facts.number, ReplicaReading::new(&process, &self.hierarchies));
         }
         let left = LIMITS_AT_ONCE.saturating_sub(new.len());
         let (before, after): (Vec<_>, Vec<_>) = old.into_iter().partition(|facts| facts.number <= self.last);
         for facts in after.into_iter().chain(before).take(left) {
-            let limits = self.limits(&self.proc.join(facts.process.to_string()));
             self.last = facts.number;
-            if let Some(known) = self.known.get_mut(&facts.number).filter(|_| !limits.is_empty()) {
-                known.limits = limits;
+            if let Some(known) = self.known.get_mut(&facts.number) {
+                known.read_again(&self.proc.join(facts.process.to_string()), &self.hierarchies);
             }
         }
         let mut services: BTreeMap<String, Vec<Replica>> = BTreeMap::new();
@@ -105,48 +118,82 @@ impl ProcessFacts {
             if instance.as_str() == crate::span_columns::INSTANCE || instance.as_str().ends_with(OWN) {
                 continue;
             }
-            let ReplicaReading { program, limits } = self.known.get(&number).cloned().unwrap_or_default();
+            let read = self.known.get(&number).map(|of| (of.program.clone(), Arc::clone(&of.limits)));
+            let (program, limits) = read.unwrap_or_default();
             let replica = Replica { number, instance: instance.to_string(), process, program, limits };
             services.entry(service.to_string()).or_default().push(replica);
         }
         services
     }
+}
 
-    /// Limits of a process and of its cgroup, in words.
-    fn limits(&self, process: &Path) -> Limits {
-        let mut all = Limits::new();
-        let text = read(&process.join("limits")).unwrap_or_default();
-        for (name, limit) in limits::of_process(&text) {
-            let unit = if name.contains("memory") || name.contains("address") { "By" } else { "" };
-            all.insert(name, in_words(limit.map(|limit| quantity(limit as f64, unit))));
-        }
-        let groups = read(&process.join("cgroup")).unwrap_or_default();
-        let groups = String::from_utf8_lossy(&groups);
-        for Hierarchy { controller, root } in &self.hierarchies {
-            let name = match controller {
-                Controller::Unified => "",
-                Controller::Cpu => "cpu",
-                Controller::Memory => "memory",
-                _ => continue,
-            };
-            let Some(path) = limits::cgroup(&groups, name) else { continue };
-            let file = |name: &str| read(&root.join(path).join(name)).unwrap_or_default();
-            let (cpus, memory) = match controller {
-                Controller::Unified => (limits::cpus(&file("cpu.max")), limits::memory(&file("memory.max"))),
-                Controller::Cpu => {
-                    (limits::cpus_of_version_1(&file("cpu.cfs_quota_us"), &file("cpu.cfs_period_us")), None)
-                }
-                _ => (None, limits::memory(&file("memory.limit_in_bytes"))),
-            };
-            if let Some(cpus) = cpus {
-                all.insert("CPU limit", in_words(cpus.most().map(|cpus| format!("{} CPUs", quantity(cpus, "")))));
-            }
-            if let Some(memory) = memory {
-                all.insert("memory limit", in_words(memory.most().map(|bytes| quantity(bytes as f64, "By"))));
-            }
-        }
-        all
+impl ReplicaReading {
+    fn new(process: &Path, hierarchies: &[Hierarchy]) -> Self {
+        let own = OwnLimits::read(process);
+        let mut limits = own.limits.clone();
+        limits.extend(of_cgroups(&own.cgroups, hierarchies));
+        Self { program: program(process).map(Arc::new), own, limits: Arc::new(limits), turns: 0 }
     }
+
+    /// Reads its limits again. What is known stays if it has ended.
+    fn read_again(&mut self, process: &Path, hierarchies: &[Hierarchy]) {
+        self.turns = self.turns.wrapping_add(1);
+        let are_due = self.turns.is_multiple_of(OWN_TURNS);
+        let mut shared = if are_due { Limits::new() } else { of_cgroups(&self.own.cgroups, hierarchies) };
+        // Without any it may be in other cgroups by now.
+        if shared.is_empty() {
+            let own = OwnLimits::read(process);
+            shared = of_cgroups(&own.cgroups, hierarchies);
+            if own.limits.is_empty() && shared.is_empty() {
+                return;
+            }
+            self.own = own;
+        }
+        let mut limits = self.own.limits.clone();
+        limits.extend(shared);
+        if *self.limits != limits {
+            self.limits = Arc::new(limits);
+        }
+    }
+}
+
+impl OwnLimits {
+    fn read(process: &Path) -> Self {
+        let text = read(&process.join("limits")).unwrap_or_default();
+        let limits = limits::of_process(&text).map(|(name, limit)| {
+            let unit = if name.contains("memory") || name.contains("address") { "By" } else { "" };
+            (name, in_words(limit.map(|limit| quantity(limit as f64, unit))))
+        });
+        let cgroups = read(&process.join("cgroup")).unwrap_or_default();
+        Self { limits: limits.collect(), cgroups: String::from_utf8_lossy(&cgroups).into_owned() }
+    }
+}
+
+/// Limits of `cgroups`, as /proc/PID/cgroup lists them, in words.
+fn of_cgroups(cgroups: &str, hierarchies: &[Hierarchy]) -> Limits {
+    let mut all = Limits::new();
+    for Hierarchy { controller, root } in hierarchies {
+        let name = match controller {
+            Controller::Unified => "",
+            Controller::Cpu => "cpu",
+            Controller::Memory => "memory",
+            _ => continue,
+        };
+        let Some(path) = limits::cgroup(cgroups, name) else { continue };
+        let file = |name: &str| read(&root.join(path).join(name)).unwrap_or_default();
+        let (cpus, memory) = match controller {
+            Controller::Unified => (limits::cpus(&file("cpu.max")), limits::memory(&file("memory.max"))),
+            Controller::Cpu => (limits::cpus_of_version_1(&file("cpu.cfs_quota_us"), &file("cpu.cfs_period_us")), None),
+            _ => (None, limits::memory(&file("memory.limit_in_bytes"))),
+        };
+        if let Some(cpus) = cpus {
+            all.insert("CPU limit", in_words(cpus.most().map(|cpus| format!("{} CPUs", quantity(cpus, "")))));
+        }
+        if let Some(memory) = memory {
+            all.insert("memory limit", in_words(memory.most().map(|bytes| quantity(bytes as f64, "By"))));
+        }
+    }
+    all
 }
 
 fn in_words(limit: Option<String>) -> String {
@@ -256,7 +303,8 @@ mod tests {
 
         let found = known.look(vec![facts("cart-1", 1, 17)]);
 
-        let Program { path, variables, .. } = found["cart"][0].program.clone().unwrap();
+        let program = found["cart"][0].program.clone().unwrap();
+        let Program { path, variables, .. } = &*program;
         assert!(path.ends_with("/ca\u{fffd}rt"), "{path}");
         assert!(variables.contains_key("GOOD") && variables.contains_key("VALUE"), "{variables:?}");
         assert!(variables.len() <= MAX_VARIABLES, "{}", variables.len());
@@ -297,6 +345,28 @@ mod tests {
         let third = known.look(vec![facts("cart-1", 1, 17)]);
         assert_eq!(third["cart"][0].limits, second["cart"][0].limits, "what has ended keeps what is known");
         assert!(known.look(Vec::new()).is_empty() && known.known.is_empty());
+    }
+
+    #[test]
+    fn limits_of_its_own_have_one_turn_in_eight_and_a_cgroup_that_is_gone_is_looked_for() {
+        let folder = proc();
+        let path = |name: &str| folder.path().join(name);
+        let mut known = ProcessFacts::new(folder.path());
+        let mut look = || known.look(vec![facts("cart-1", 1, 17)])["cart"][0].limits.clone();
+        look();
+        fs::write(path("17/limits"), "Max open files            1025                 4096                 files\n")
+            .unwrap();
+
+        let files: Vec<_> = (0..8).map(|_| look()["limit of open files"].clone()).collect();
+        fs::remove_dir_all(path("groups/a.slice")).unwrap();
+        fs::create_dir(path("groups/b.slice")).unwrap();
+        fs::write(path("groups/b.slice/memory.max"), "268435456\n").unwrap();
+        fs::write(path("17/cgroup"), "0::/b.slice\n").unwrap();
+        let moved = look();
+
+        assert!(files[..7].iter().all(|files| files == "1024") && files[7] == "1025", "{files:?}");
+        assert_eq!(moved["memory limit"], "268.4 MB");
+        assert_eq!(moved.get("CPU limit"), None, "it is not known of the new one");
     }
 
     #[test]

@@ -123,6 +123,11 @@ impl Exporter {
         self.target.begin();
     }
 
+    /// Whether an export has begun and not ended.
+    pub(super) const fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
     /// Ends the export if nothing more of it is to come.
     pub(super) fn end_if_due(&mut self, node: &Node, now: Nanos) {
         let usual = self.interval.or_else(|| usual(&self.periods));

@@ -10,7 +10,7 @@ use wire::time::Nanos;
 use super::cpu_time::CpuTime;
 use super::measures::{Measure, SLOW, Values};
 use super::proc_file::read;
-use super::tasks::Tasks;
+use super::tasks::{StatusFiles, Tasks};
 use sources::process::{Io, Stat, Statm};
 
 /// Threads of a process with more threads than this are not read: its CPU time is accurate to a clock tick only, and
@@ -67,6 +67,7 @@ pub struct MeasuredProcess {
     delay_accounting: bool,
     cpu: CpuTime,
     tasks: Tasks,
+    keeps_statuses: bool,
     ran_ns: u64,
     last_slow: Option<Nanos>,
 }
@@ -120,6 +121,7 @@ impl MeasuredProcess {
             delay_accounting: accounting.is_ok_and(|text| text.trim() == "1"),
             cpu: CpuTime::new(stat.user_ticks, stat.system_ticks, tick_ns),
             tasks: Tasks::default(),
+            keeps_statuses: false,
             ran_ns: 0,
             last_slow: None,
         })
@@ -155,6 +157,15 @@ impl MeasuredProcess {
     pub fn files(&self) -> usize {
         let opened = [&self.io, &self.statm, &self.folder].into_iter().flatten().count();
         2 + opened + self.tasks.files()
+    }
+
+    /// Files with context switches of its threads stay open from now on, or not, as at first. They are as many as there
+    /// are threads, beside those that [`sample`](Self::sample) may open.
+    pub fn keep_statuses(&mut self, keep: bool) {
+        self.keeps_statuses = keep;
+        if !keep {
+            self.tasks.close_statuses();
+        }
     }
 
     /// Its memory, told apart. `None` if it has ended.
@@ -199,7 +210,12 @@ impl MeasuredProcess {
         }
         self.stopped = stat.stopped;
         let mut values = Values::default();
-        let tasks = self.tasks.advance(&self.process, stat.threads as usize, most.min(MAX_TASKS), slow);
+        let statuses = match (slow, self.keeps_statuses) {
+            (false, _) => StatusFiles::Unread,
+            (true, false) => StatusFiles::Opened,
+            (true, true) => StatusFiles::Kept,
+        };
+        let tasks = self.tasks.advance(&self.process, stat.threads as usize, most.min(MAX_TASKS), statuses);
         let total = tasks.map_or(self.ran_ns, |tasks| tasks.ran_ns);
         let ran = total.saturating_sub(self.ran_ns);
         self.ran_ns = total;

@@ -35,6 +35,8 @@ pub struct Conventions {
     pub pool: fn(&str, bool) -> bool,
     /// Whether it is an estimate of how many distinct things there are, by its title, and whether it is a gauge.
     pub estimated: fn(&str, bool) -> bool,
+    /// Whether it counts requests that were answered, by its title, and whether it is an increment.
+    pub load: fn(&str, bool) -> bool,
 }
 
 /// Converts `recording`; `None` if it has no rows. Rows have labels if the recording has any labelled span.
@@ -58,9 +60,10 @@ pub fn recording_table(recording: Recording, conventions: Conventions) -> Option
         let is_gauge = column.kind == RecordedKind::Gauge;
         let pool = (conventions.pool)(&column.title, is_gauge);
         let estimated = (conventions.estimated)(&column.title, is_gauge);
+        let load = (conventions.load)(&column.title, column.kind == RecordedKind::Increment);
         let saturation = (conventions.saturation)(metric, &column.unit, recording.interval.0);
         let base = Column::new(kind, fingerprint);
-        Column { level, group, watched, indicator, pool, estimated, saturation, ..base }
+        Column { level, group, watched, indicator, pool, estimated, load, saturation, ..base }
     };
     let columns = recording.columns.iter().map(&mut column).collect();
     let labels = (!recording.spans.is_empty()).then(|| labels(&recording));
@@ -100,6 +103,7 @@ mod tests {
         saturation: |_, _, _| None,
         pool: |_, _| false,
         estimated: |_, is_gauge| is_gauge,
+        load: |_, is_increment| is_increment,
     };
 
     fn recording(spans: &[Span]) -> Recording {
@@ -146,6 +150,8 @@ mod tests {
         assert_eq!(facts, expected);
         let estimated: Vec<bool> = recording_table.columns.columns.iter().map(|column| column.estimated).collect();
         assert_eq!(estimated, [false, true, false], "gauges only");
+        let load: Vec<bool> = recording_table.columns.columns.iter().map(|column| column.load).collect();
+        assert_eq!(load, [true, false, false], "increments only");
         assert_eq!(recording_table.table.times.as_deref().map(|times| times[2]), Some(1.0));
         assert_eq!((recording_table.table.missing, recording_table.table.not_finite), (6, 1));
         assert_eq!((recording_table.table.labels, recording_table.columns.counters.len()), (None, 0));

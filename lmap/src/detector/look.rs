@@ -94,7 +94,8 @@ impl Detector {
         let long = pipeline.long_square(&pipeline.long_rows.squares_with(&projection.z, row.part));
         let score = (row.part * square + constants).max(group).max(long).sqrt().min(f64::MAX);
         let threshold = pipeline.gamma_in_force() * self.settings.episode_margin;
-        let begins = self.episodes.would_begin() && self.steady_after(score, pipeline) >= threshold;
+        let may_begin = self.episodes.would_begin() && self.steady_after(score, pipeline) >= threshold;
+        let begins = may_begin && !self.load.would_hold(values);
         Some(InterimScore { score, over: score >= threshold, begins })
     }
 

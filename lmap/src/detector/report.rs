@@ -207,7 +207,7 @@ impl Detector {
         let columns = size_of::<Column>() * self.columns.len();
         let expectation = self.expectation.as_ref().map_or(0, |of| of.bytes());
         let kept = self.learning.bytes() + self.given_out.reserved;
-        let beside = self.saturations.bytes() + self.novelty.as_deref().map_or(0, Novelty::bytes);
+        let beside = self.saturations.bytes() + self.load.bytes() + self.novelty.as_deref().map_or(0, Novelty::bytes);
         self.intake.bytes() + expectation + pipeline + kept + self.spare.bytes() + beside + columns
     }
 

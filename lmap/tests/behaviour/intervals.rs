@@ -33,6 +33,15 @@ fn short_rows_make_longer_ones_and_pools_may_grow_for_two_seconds_if_that_is_ask
     assert_eq!([1.0 / 3.0, 0.3, 0.11].map(|interval| set(interval).0), [Some(3), Some(3), Some(9)]);
     assert_eq!([0.1, 0.01, 0.0].map(set), [(Some(10), Some(20)), (Some(10), Some(200)), (Some(10), Some(200))]);
     for plain in [Settings::default().lasting(0.1), Settings::live(0.1)] {
-        assert_eq!((plain.long_rows, plain.pool_rows), (None, None));
+        assert_eq!((plain.long_rows, plain.pool_rows, plain.load_rows), (None, None, None));
     }
+}
+
+#[test]
+fn alarms_of_short_rows_only_wait_while_load_is_up() {
+    let rows = |interval| Settings::live(interval).lasting(interval).load_rows;
+
+    assert_eq!([60.0, 1.0, 0.51].map(rows), [None; 3]);
+    assert_eq!([0.5, 0.1, 0.01, 0.0].map(rows), [Some(4), Some(20), Some(200), Some(200)]);
+    assert!(Settings { load_rows: Some(1), ..Settings::default() }.checked().is_err());
 }

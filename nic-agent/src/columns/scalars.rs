@@ -12,6 +12,7 @@
 
 use std::collections::BTreeMap;
 
+use lmap::prefetch;
 use transport::RegionBuffer;
 use wire::id::{MetricId, ReplicaId};
 use wire::metric::TickDivider;
@@ -231,6 +232,15 @@ impl Scalars {
             all_new &= run.exact;
         }
         all_new
+    }
+
+    /// Asks for the memory of the next tick: where the first series are read, and what they were.
+    pub(super) fn prefetch(&self) {
+        const LINES: usize = 8;
+        prefetch(&self.runs, LINES);
+        prefetch(&self.stretches, LINES);
+        prefetch(&self.states.before, LINES);
+        prefetch(&self.cells, LINES);
     }
 
     /// A fetch at which no row is due.

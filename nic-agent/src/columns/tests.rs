@@ -493,3 +493,15 @@ fn a_count_of_distinct_things_is_an_estimate_and_no_pool() {
 
     assert_eq!(["network.sources.distinct", "network.loss"].map(of), [(true, false), (false, false)]);
 }
+
+#[test]
+fn of_a_histogram_of_requests_the_count_is_load() {
+    let of = |name: &str, kind| {
+        let mut metric = metric(1, kind, Aggregation::Sum, 1);
+        metric.series.name = MetricName::new(name).unwrap();
+        ColumnInfo::all(&metric, Nanos::from_millis(500)).map(|info| info.column.load).collect::<Vec<_>>()
+    };
+
+    assert_eq!(of("http.server.request.duration", Kind::Histogram(Scale::DEFAULT)), [true, false, false]);
+    assert_eq!([Kind::Counter, Kind::Gauge].map(|kind| of("http.server.requests", kind)), [[true], [false]]);
+}

@@ -106,7 +106,8 @@ impl LmapRuntime {
     /// It is fetched `parts` times per interval from now on.
     pub(crate) fn go_fast(&mut self, parts: NonZeroU32, extra: ExtraReads) {
         let rows = SlidingRows::new(self.interval, parts);
-        self.fast = Some(FastRows { rows, buffer: InterimBuffer::default(), over: 0, quiet: 0, extra });
+        let fast = FastRows { rows, buffer: InterimBuffer::default(), over: 0, quiet: 0, extra };
+        self.fast = Some(Box::new(fast));
     }
 
     /// It is fetched for its rows only. Returns what it had added.
@@ -142,7 +143,7 @@ impl LmapRuntime {
         let observations = self.regions.observations();
         self.columns.pass(observations);
         let forgets = observations.iter().any(|observation| observation.forgets());
-        let fast = self.fast.as_mut().filter(|_| tick.due.between)?;
+        let fast = self.fast.as_deref_mut().filter(|_| tick.due.between)?;
         if forgets || changed || !usable || self.gap || self.last_row.is_none() {
             fast.restart();
             return None;

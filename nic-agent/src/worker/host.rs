@@ -192,7 +192,7 @@ impl Worker {
         if lease != Nanos::ZERO {
             self.period = self.period.min(Nanos(lease.0 / 3)).max(MIN_SUMMARY_PERIOD);
         }
-        self.next_summary = self.next_summary.min(now.plus(self.period));
+        self.next_summary = self.next_summary.min(self.summary_after(now));
         let fetching = if transport == TRANSPORT { Fetching::Verbs } else { Fetching::Memory };
         if transport != self.transport {
             self.attachments.push(Effect::Use(fetching));

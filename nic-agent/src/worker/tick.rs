@@ -33,7 +33,7 @@ impl Worker {
         // A summary waits for the tick, but not for ever.
         let wait = if self.due.is_empty() { Nanos::ZERO } else { Nanos(self.period.0 / 2) };
         if now >= self.next_summary.plus(wait) || self.next_summary > now.plus(self.period) {
-            self.next_summary = now.plus(self.period);
+            self.next_summary = self.summary_after(now);
             self.summarise(now);
         }
         if self.due.is_empty() {
@@ -61,11 +61,16 @@ impl Worker {
         self.scatter(outcome.is_ok());
         let (mut verdicts, mut bytes) = (Vec::new(), 0);
         let (batch, alone) = (outcome.is_ok(), self.link != Link::Up);
-        for runtime in self.runtimes.values_mut() {
+        let mut ticking = self.runtimes.values_mut().filter_map(|runtime| {
             let due = runtime.due(&self.due, at);
-            if !due.is_any() {
-                continue;
-            }
+            due.is_any().then_some((runtime, due))
+        });
+        let (mut first, mut second) = (ticking.next(), ticking.next());
+        while let Some((runtime, due)) = first {
+            // Meanwhile the memory of those that are next is on its way.
+            let third = ticking.next();
+            third.iter().for_each(|(runtime, _)| runtime.prefetch_head());
+            second.iter().for_each(|(runtime, _)| runtime.prefetch());
             let tick = Tick { at, wall, due, batch, alone };
             let before = runtime.regions.discarded;
             let intervals = runtime.intervals();
@@ -83,6 +88,7 @@ impl Worker {
                 self.shared.outbox.verdicts(proto::Verdicts { at_unix_ns: wall.0, verdicts });
             }
             self.counters.discarded.add(runtime.regions.discarded.since(before));
+            (first, second) = (second, third);
         }
         if !verdicts.is_empty() {
             self.shared.outbox.verdicts(proto::Verdicts { at_unix_ns: wall.0, verdicts });
@@ -94,6 +100,13 @@ impl Worker {
         self.detach_punched();
         let deferred = core::mem::take(&mut self.deferred);
         deferred.into_iter().filter_map(|message| self.on_host(now, message).err()).collect()
+    }
+
+    /// When a summary is due after `now`: at the next multiple of its period, as ticks are at multiples of theirs. So
+    /// it is sent with a row wherever it can be, and the thread does not wake for it alone.
+    pub(super) fn summary_after(&self, now: Nanos) -> Nanos {
+        let period = self.period.0.max(1);
+        Nanos((now.0 / period + 1).saturating_mul(period))
     }
 
     fn deadline(&self) -> Nanos {

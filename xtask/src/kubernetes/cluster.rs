@@ -66,9 +66,9 @@ pub const CANNOT: [(&str, &str); 10] = [
 
 /// What runs by hand only, and why.
 pub const LONG: (&str, &str) = (
-    "all services of the shop with faults, a rolling upgrade under load, overload on a HorizontalPodAutoscaler, ten \
-     minutes without an API server",
-    "they take some twenty-five minutes, by hand: cargo xtask kubernetes --long",
+    "all services of the shop with faults, good rollouts of three replicas, a rolling upgrade under load, overload on a \
+     HorizontalPodAutoscaler, ten minutes without an API server",
+    "they take half an hour or so, by hand: cargo xtask kubernetes --long",
 );
 
 /// Values of the test: ten samples a second, so that an LMAP is armed after 12 s and not after two minutes; and traces

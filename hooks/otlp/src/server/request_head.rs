@@ -89,6 +89,11 @@ impl RequestHead {
         Ok(Self { signal, dialect, gzip })
     }
 
+    /// Length of the body that begins with `first`, if that says it.
+    pub(crate) fn announced(self, first: &[u8]) -> Option<usize> {
+        Some(first).filter(|_| self.dialect == Dialect::Grpc).and_then(frames::announced)
+    }
+
     /// The message in the body, and whether it is compressed.
     pub(crate) fn message(self, body: Bytes) -> Result<(Bytes, bool), Refusal> {
         if self.dialect != Dialect::Grpc {

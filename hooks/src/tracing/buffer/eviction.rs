@@ -7,18 +7,21 @@
 use wire::time::Nanos;
 
 use super::TailBuffer;
-use crate::id::SenderId;
+use crate::id::{SenderId, ServiceId};
 use crate::tracing::account::{DiscardReason, LossReason, Tally};
-use crate::tracing::blocks::{BLOCK_COST, Chain};
+use crate::tracing::blocks::{BLOCK_COST, Chain, ReadAhead};
 use crate::tracing::decisions::StickyDecision;
 use crate::tracing::order::Rank;
 use crate::tracing::outcome::BufferedTrace;
 use crate::tracing::record;
+use crate::tracing::sole_services::SoleService;
 use crate::tracing::span::Span;
 use crate::tracing::traces::{TRACE_COST, Trace};
 
 /// Bytes of a trace without its spans: its entry, and its part of the table of buckets.
 const ENTRY_COST: usize = TRACE_COST + size_of::<u32>();
+/// Chains that are read side by side: as many lines as a core waits for at a time.
+const SIDE_BY_SIDE: usize = 8;
 
 impl TailBuffer {
     /// Bytes of memory that buffered spans take at present.
@@ -60,14 +63,17 @@ impl TailBuffer {
     pub(super) fn put_in(&mut self, span: &Span<'_>, rank: Rank, now: Nanos) -> u32 {
         self.senders.add(span.sender, ENTRY_COST);
         self.senders.insert(span.sender, self.traces.bucket(rank));
-        self.traces.insert((span.trace, span.sender), rank, now)
+        let place = self.traces.insert((span.trace, span.sender), rank, now);
+        self.traces.get_mut(place).sole_service = self.sole_services.begin(span.index.service);
+        place
     }
 
-    /// Removes a trace. The caller releases its chain.
-    pub(super) fn take_out(&mut self, place: u32) -> Trace {
+    /// Removes a trace. Also returns the service that all of its spans are of, if that is known. The caller releases
+    /// its chain.
+    pub(super) fn take_out(&mut self, place: u32) -> (Trace, Option<ServiceId>) {
         let trace = self.traces.remove(place);
         self.senders.release(trace.sender, ENTRY_COST + trace.chain.blocks() * BLOCK_COST);
-        trace
+        (trace, self.sole_services.end(trace.sole_service))
     }
 
     /// Evicts traces until there is memory for one of `sender` with this `rank`: of who has more than its share, else
@@ -79,19 +85,30 @@ impl TailBuffer {
         blocks: usize,
         now: Nanos,
     ) -> bool {
-        while !self.fits(new_trace, blocks) {
+        if self.fits(new_trace, blocks) {
+            return true;
+        }
+        loop {
             let greedy = self.senders.over_share(self.in_use());
-            let lowest = match greedy {
-                Some(greedy) => self.lowest_of(greedy),
-                None => self.traces.lowest(),
-            };
             let is_others = greedy.is_some_and(|greedy| greedy != sender);
-            match lowest {
+            match self.lowest(greedy) {
                 Some((place, lowest)) if is_others || lowest < rank => self.evict(place, lowest, now),
                 _ => return false,
             }
+            if self.fits(new_trace, blocks) {
+                let next = self.lowest(greedy).map(|(place, _)| self.traces.get(place).chain);
+                self.ahead = next.map_or(ReadAhead::DONE, ReadAhead::of);
+                return true;
+            }
         }
-        true
+    }
+
+    /// The trace that is evicted first, of the sender `greedy` if one has more than its share.
+    fn lowest(&mut self, greedy: Option<SenderId>) -> Option<(u32, Rank)> {
+        match greedy {
+            Some(greedy) => self.lowest_of(greedy),
+            None => self.traces.lowest(),
+        }
     }
 
     /// The trace of `sender` that is evicted first.
@@ -104,9 +121,9 @@ impl TailBuffer {
 
     pub(super) fn evict(&mut self, place: u32, rank: Rank, now: Nanos) {
         self.raise(self.traces.get(place).sender, rank, now);
-        let trace = self.take_out(place);
+        let (trace, sole_service) = self.take_out(place);
         let tally = BufferedTrace::of(&trace, rank).tally();
-        self.discard(trace.chain, DiscardReason::Lost(LossReason::Evicted));
+        self.discard((trace.chain, tally), sole_service, DiscardReason::Lost(LossReason::Evicted));
         self.account.waiting -= tally;
         self.account.add_lost(LossReason::Evicted, tally);
         let decision = StickyDecision::Evicted { spans: trace.spans().saturating_add(trace.lost()) };
@@ -126,14 +143,44 @@ impl TailBuffer {
         }
     }
 
-    /// Counts the spans in `chain` as discarded for the reason `why`, and frees it.
-    pub(super) fn discard(&mut self, chain: Chain, why: DiscardReason) {
-        let mut reader = self.blocks.read(chain);
-        while let Some(stored) = record::next(&mut reader) {
-            reader.skip(stored.length);
-            self.discarded.add(stored.index.service, why, Tally::one(stored.encoded()));
+    /// Counts the spans in `chain`, `tally` in all, by service as discarded for the reason `why`, and frees it. O(1) if
+    /// all of them are of `sole_service`; else they are read.
+    pub(super) fn discard(
+        &mut self,
+        (chain, tally): (Chain, Tally),
+        sole_service: Option<ServiceId>,
+        why: DiscardReason,
+    ) {
+        if let Some(service) = sole_service {
+            self.discarded.add(service, why, tally);
+        } else {
+            let mut reader = self.blocks.read(chain);
+            while let Some(stored) = record::next(&mut reader) {
+                reader.skip(stored.length);
+                self.discarded.add(stored.index.service, why, Tally::one(stored.encoded()));
+            }
         }
         self.blocks.release(chain);
+    }
+
+    /// Whether `trace` has been buffered for the full age at `now`.
+    pub(super) fn is_due(&self, trace: &Trace, now: Nanos) -> bool {
+        now.since(trace.arrived).is_some_and(|age| age >= self.limits.age)
+    }
+
+    /// Reads the chains of the oldest traces that are due at `now`, where spans have to be read to be counted. Returns
+    /// how many traces it looked at; at least 1, of which the caller knows.
+    pub(super) fn read_oldest(&self, now: Nanos) -> usize {
+        let due = self.traces.by_age().take_while(|trace| self.is_due(trace, now));
+        let (mut chains, mut traces) = ([ReadAhead::DONE; SIDE_BY_SIDE], 0);
+        for (ahead, trace) in chains.iter_mut().zip(due) {
+            if trace.sole_service == SoleService::NONE {
+                *ahead = ReadAhead::of(trace.chain);
+            }
+            traces += 1;
+        }
+        self.blocks.read_side_by_side(&mut chains);
+        traces.max(1)
     }
 }
 
@@ -145,18 +192,18 @@ mod tests {
     use wire::time::UnixNanos;
 
     use super::*;
-    use crate::id::{OperationId, OriginId, ServiceId};
+    use crate::id::{OperationId, OriginId};
     use crate::tracing::limits::Limits;
     use crate::tracing::order::OrderKey;
     use crate::tracing::reason::Reason;
     use crate::tracing::span::{SpanId, SpanIndex, SpanKind, TraceId};
 
-    fn span(trace: TraceId, sender: u8, encoded: &[u8]) -> Span<'_> {
+    fn span(trace: TraceId, (sender, service): (u8, u32), encoded: &[u8]) -> Span<'_> {
         let index = SpanIndex {
             id: SpanId::new([1; 8]).unwrap(),
             parent: None,
             kind: SpanKind::Server,
-            service: ServiceId(1),
+            service: ServiceId(service),
             operation: OperationId(2),
             origin: OriginId(3),
             start: UnixNanos(5),
@@ -168,7 +215,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes and goes, senders together hold what is in use, and the lowest of each is found.
+        /// Whatever comes and goes, senders together hold what is in use, the lowest of each is found, and a service
+        /// has its number for as many traces as have that.
         #[test]
         fn senders_together_hold_what_is_in_use(
             steps in prop::collection::vec((0..3_u8, 0..40_u64, 0..900_usize, 0..12_u8), 1..400),
@@ -182,10 +230,12 @@ mod tests {
                 match act {
                     0 => _ = buffer.keep(trace, &reason, now, |_, _| {}),
                     1 => buffer.expire(now, |_, _, _| {}),
-                    _ => _ = buffer.offer(&span(trace, sender, &vec![7; length]), now),
+                    _ => _ = buffer.offer(&span(trace, (sender, u32::from(act / 6)), &vec![7; length]), now),
                 }
                 let held: usize = (0..=u8::MAX).map(|sender| buffer.senders.held(SenderId(sender))).sum();
                 prop_assert_eq!(held, buffer.in_use());
+                let numbered = buffer.traces.iter().filter(|trace| trace.sole_service != SoleService::NONE).count();
+                prop_assert_eq!(buffer.sole_services.traces(), numbered);
                 for sender in (0..3).map(SenderId) {
                     let found = buffer.lowest_of(sender).map(|(_, rank)| rank);
                     let expected = buffer.traces.iter().filter(|trace| trace.sender == sender);

@@ -293,7 +293,7 @@ impl Keeper {
     }
 
     /// Takes the log records that were dropped and lost since the last call, by service.
-    pub fn discarded_logs(&mut self) -> impl Iterator<Item = (ServiceId, DiscardReason, Tally)> + use<> {
+    pub fn discarded_logs(&mut self) -> impl Iterator<Item = (ServiceId, DiscardReason, Tally)> {
         self.logs.as_mut().map(|logs| logs.discarded.take()).into_iter().flatten()
     }
 }

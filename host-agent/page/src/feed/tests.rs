@@ -166,6 +166,21 @@ fn what_nobody_sees_is_remembered_and_told_to_whoever_comes() {
 }
 
 #[test]
+fn of_a_summary_that_was_seen_its_number_and_time_do() {
+    let mut feed = feed();
+    assert!(feed.is_new(1, 0), "nothing is known of it");
+    feed.remember(&[lmap(1, "cart", 9)], now(9));
+    assert!(!feed.is_new(1, 9 * SECOND) && feed.is_new(1, 10 * SECOND));
+
+    let known = LmapStatus { lmap: 1, at_unix_ns: 9 * SECOND, ..LmapStatus::default() };
+    feed.remember(&[known], now(10));
+    feed.remember(&[lmap(1, "cart", 11)], now(11));
+
+    assert_eq!(feed.history.recent("cart", 9).collect::<Vec<_>>(), [2.0, 2.0]);
+    assert_eq!(feed.history.recent("", 9).count(), 0);
+}
+
+#[test]
 fn what_is_gone_while_nobody_looks_is_not_shown_to_who_comes_next() {
     let mut feed = feed();
     _ = feed.look(&status(vec![lmap(1, "cart", 9), lmap(2, "store", 9)]), Revisions::default(), now(9));

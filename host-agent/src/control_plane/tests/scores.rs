@@ -47,10 +47,12 @@ fn what_is_remembered_of_scores_is_of_the_status_with_reasons_from_gamma_on() {
         };
         let message = proto::Summary { at_unix_ns: 7, lmaps: vec![summary], ..Default::default() };
         node.receive(50, FromWorker::Summary(message));
-        let (status, scored) = (node.plane.status().lmaps.remove(0), node.plane.scored().remove(0));
+        let (status, scored) = (node.plane.status().lmaps.remove(0), node.plane.scored(|_, _| true).remove(0));
         assert_eq!((scored.lmap, &scored.service, scored.at_unix_ns), (status.lmap, &status.service, 7));
         assert_eq!((scored.gamma, &scored.scores), (status.gamma, &status.scores));
         assert_eq!(status.reasons.len(), 1);
+        let known = node.plane.scored(|lmap, at| (lmap, at) != (id.0, 7)).remove(0);
+        assert_eq!((known.lmap, known.at_unix_ns, &*known.service, known.scores.len()), (id.0, 7, "", 0));
         scored.reasons == status.reasons
     };
 

@@ -365,3 +365,28 @@ fn a_region_of_another_layout_version_is_discarded_and_counted() {
     let (summary, _) = node.summary();
     assert!(summary.discarded_header > 5);
 }
+
+#[test]
+fn a_summary_is_sent_when_a_row_is_due_whenever_the_session_began() {
+    let mut node = Node::new(WorkerSettings::default());
+    node.worker.disconnected(node.now);
+    node.now = Nanos::from_millis(1_234);
+    node.welcome(2);
+    node.set(&lmap(metrics(2), 1));
+
+    let mut woken = Vec::new();
+    while node.now < Nanos::from_millis(4_250) {
+        match node.worker.poll(node.now) {
+            Step::SleepUntil(deadline) => {
+                node.act();
+                woken.push(deadline.as_millis());
+                node.now = deadline;
+            }
+            Step::Fetch => node.fetch(),
+        }
+    }
+
+    assert_eq!(woken, (13..=43).map(|tenths| 100 * tenths).collect::<Vec<u64>>(), "rows only");
+    let summaries = node.take_messages().iter().filter(|message| matches!(message, ToHost::Summary(_))).count();
+    assert_eq!(summaries, 4, "at once, and at 2, 3 and 4 s");
+}

@@ -184,7 +184,7 @@ impl Cluster {
     ///
     /// It does not answer.
     pub fn status_at(&self, sockets: &str) -> Result<Status> {
-        self.json_at(sockets, "status").map(Status)
+        self.json_at(sockets, "status").map(Status::from)
     }
 
     /// Waits until `holds` is true of the status.
@@ -359,6 +359,12 @@ impl Cluster {
     pub fn logs(&self) -> String {
         let of = "for of in host nic; do kubectl -n uview logs --tail=30 ds/uview-$of-agent; done; kubectl get pod -A";
         self.sh(of).unwrap_or_else(|error| format!("{error:#}"))
+    }
+}
+
+impl From<Value> for Status {
+    fn from(printed: Value) -> Self {
+        Self(printed)
     }
 }
 

@@ -1,12 +1,16 @@
 //! What takes long, and is run by hand: the demo's shop on a cluster, under load all the time. Its services have
-//! faults, both agents are replaced, the load is more than it can do, and the API server is away.
+//! faults, replicas of one are rolled out, both agents are replaced, the load is more than it can do, and the API server
+//! is away.
 
+mod agent_log;
 mod away;
 mod failed;
 mod faults;
 mod gaps;
 mod ledger;
 mod overload;
+mod quiet_watch;
+mod rollout;
 mod shop;
 mod timeline;
 mod upgrade;
@@ -27,6 +31,8 @@ use shop::Shop;
 pub enum Experiment {
     /// Each of its services has a fault: it is noticed and named, and a trace is kept.
     Faults,
+    /// Three replicas of one are rolled out, which is no alarm; then one of them has a fault, which is one.
+    Rollout,
     /// Both agents are replaced: gaps of each LMAP, and what is kept.
     Upgrade,
     /// Load beyond what it can do, and a HorizontalPodAutoscaler that reads its score.
@@ -72,6 +78,7 @@ pub fn run(
     for (number, experiment) in (1..).zip(&chosen) {
         let done = match experiment {
             Experiment::Faults => faults::check(&shop, upstream, steps),
+            Experiment::Rollout => rollout::check(&shop, upstream, steps),
             Experiment::Upgrade => upgrade::check(&shop, values, steps),
             Experiment::Overload => overload::check(&shop, values, steps),
             Experiment::Away => away::check(&shop, upstream, steps),

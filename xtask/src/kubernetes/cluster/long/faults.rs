@@ -189,7 +189,7 @@ fn all_identified(trace: &[Span]) -> Result<()> {
 }
 
 /// Whether a span is from this pod of a workload of the shop.
-fn is_from(span: &Span, workload: &str, pod: &str) -> bool {
+pub fn is_from(span: &Span, workload: &str, pod: &str) -> bool {
     let expected = [("k8s.namespace.name", NAMESPACE), ("k8s.deployment.name", workload), ("k8s.pod.name", pod)];
     expected.iter().all(|(key, value)| span.resource.get(*key).is_some_and(|said| said == value))
 }

@@ -53,6 +53,19 @@ pub struct Version {
 /// What all services begin with.
 pub const FIRST: Version = Version { name: "1", wait_us: 1_500 };
 
+/// A pod of a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShopPod {
+    /// The name of its object.
+    pub name: String,
+    /// The uid of that, which its cgroup is called by.
+    pub uid: String,
+    /// Its address; empty: it has none yet.
+    pub address: String,
+    /// As its label says it.
+    pub version: String,
+}
+
 /// The shop that runs on a cluster, with its visitors.
 #[derive(Debug)]
 pub struct Shop<'a> {
@@ -168,19 +181,25 @@ impl<'a> Shop<'a> {
         }
     }
 
+    /// A service's pods that are not being deleted, by name.
+    ///
+    /// # Errors
+    ///
+    /// The API server does not answer.
+    pub fn pods(&self, service: &str) -> Result<Vec<ShopPod>> {
+        let pods = self.cluster.sh(&format!("kubectl -n {NAMESPACE} get pod -l app={service} -o json"))?;
+        Ok(alive(&serde_json::from_str(&pods)?))
+    }
+
     /// The name of a service's pod that is not being deleted.
     ///
     /// # Errors
     ///
     /// It has none within two minutes.
     pub fn pod(&self, service: &str) -> Result<String> {
-        let get = format!("kubectl -n {NAMESPACE} get pod -l app={service} -o json");
         Cluster::until_some("there is a pod", || {
-            let pods: Value = serde_json::from_str(&self.cluster.sh(&get)?)?;
-            let pods = pods["items"].as_array().context("a list")?;
-            let alive = pods.iter().find(|pod| pod["metadata"]["deletionTimestamp"].is_null());
-            let name = alive.and_then(|pod| pod["metadata"]["name"].as_str());
-            name.map(str::to_owned).with_context(|| format!("{service} has no pod"))
+            let first = self.pods(service)?.into_iter().next();
+            first.map(|pod| pod.name).with_context(|| format!("{service} has no pod"))
         })
     }
 
@@ -190,7 +209,15 @@ impl<'a> Shop<'a> {
     ///
     /// It refuses, or does not answer.
     pub fn inject(&self, service: &str, fault: &str) -> Result<()> {
-        let address = self.cluster.address(NAMESPACE, &format!("app={service}"))?;
+        self.inject_at(&self.cluster.address(NAMESPACE, &format!("app={service}"))?, fault)
+    }
+
+    /// The same of the pod with this address.
+    ///
+    /// # Errors
+    ///
+    /// It refuses, or does not answer.
+    pub fn inject_at(&self, address: &str, fault: &str) -> Result<()> {
         self.cluster.sh(&format!("curl -sf -m 10 -X POST 'http://{address}:8081/fault?{fault}'")).map(drop)
     }
 
@@ -244,6 +271,22 @@ spec:
     )
 }
 
+/// Pods of a list that are not being deleted, by name.
+fn alive(pods: &Value) -> Vec<ShopPod> {
+    let pod = |pod: &Value| {
+        let (metadata, text) = (&pod["metadata"], |of: &Value| of.as_str().unwrap_or_default().to_owned());
+        metadata["deletionTimestamp"].is_null().then(|| ShopPod {
+            name: text(&metadata["name"]),
+            uid: text(&metadata["uid"]),
+            address: text(&pod["status"]["podIP"]),
+            version: text(&metadata["labels"]["app.kubernetes.io/version"]),
+        })
+    };
+    let mut all: Vec<_> = pods["items"].as_array().into_iter().flatten().filter_map(pod).collect();
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    all
+}
+
 /// Addresses of an `Endpoints` object that are ready.
 fn ready(endpoints: &Value) -> Vec<SocketAddr> {
     let subsets = endpoints["subsets"].as_array().into_iter().flatten();
@@ -268,6 +311,35 @@ mod tests {
         let expected: [SocketAddr; 2] = ["10.244.0.7:8080", "10.244.0.9:8080"].map(|address| address.parse().unwrap());
         assert_eq!(ready(&endpoints), expected);
         assert!(ready(&json!({})).is_empty());
+    }
+
+    #[test]
+    fn pods_of_a_service_are_those_that_stay_by_name() {
+        let pod = |name: &str, version: &str, deleted: Value| {
+            json!({
+                "metadata": {
+                    "name": name, "uid": format!("uid-of-{name}"), "deletionTimestamp": deleted,
+                    "labels": {"app": "frontend", "app.kubernetes.io/version": version},
+                },
+                "status": {"podIP": "10.244.0.7"},
+            })
+        };
+        let mut pods = json!({"items": [
+            pod("frontend-b", "2", Value::Null),
+            pod("frontend-c", "1", json!("2026-11-30T08:00:00Z")),
+            pod("frontend-a", "2", Value::Null),
+        ]});
+        // It was created, and nothing is known of it yet.
+        pods["items"][2]["status"] = json!({});
+
+        let of = |name: &str, address: &str| ShopPod {
+            name: name.to_owned(),
+            uid: format!("uid-of-{name}"),
+            address: address.to_owned(),
+            version: "2".to_owned(),
+        };
+        assert_eq!(alive(&pods), [of("frontend-a", ""), of("frontend-b", "10.244.0.7")]);
+        assert!(alive(&json!({})).is_empty());
     }
 
     #[test]
