@@ -402,7 +402,8 @@ impl Cgroups {
             counts.samples.one_more();
             true
         });
-        times.rest(now, node.clock().now().since(began).unwrap_or(Nanos::ZERO), (extra, all));
+        let took = node.clock().now().since(began).unwrap_or(Nanos::ZERO);
+        times.rest(now.plus(took), took, (extra, all));
         if vanished {
             // A unit that restarts has a new cgroup at once, of the same name.
             self.next_scan = Nanos::ZERO;

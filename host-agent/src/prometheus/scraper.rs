@@ -438,7 +438,8 @@ mod tests {
         let waiting = wait(&mut paces, &redis, (hour, Some((last, 0.05))), clock);
         let told = async { sender.send_replace(Paces::new([(name("redis"), pace)].into())) };
         let (due, _) = tokio::join!(waiting, told);
-        assert_eq!(due, last.0.plus(Nanos::from_millis(100)));
+        // Later only if this machine was busy until it was told.
+        assert!(last.0.plus(Nanos::from_millis(100)) <= due && due < hour, "{due:?}");
 
         let soon = clock.now().plus(Nanos::from_millis(1));
         assert_eq!(wait(&mut paces, &redis, (soon, None), clock).await, soon);
