@@ -191,6 +191,11 @@ impl Regions {
         self.all.iter().enumerate().filter(|(_, region)| region.access == Access::Attached).map(|(at, _)| at)
     }
 
+    /// How many regions are not attached yet.
+    pub(crate) fn pending(&self) -> usize {
+        self.all.iter().filter(|region| region.access == Access::Pending).count()
+    }
+
     /// Checks headers and liveness after a fetch. `batch` is false if the batch failed as a whole; then liveness is not
     /// judged. `alone` is true if no host agent was connected to announce a new layout. Never allocates, unless a
     /// region fails for the first time.

@@ -1,7 +1,7 @@
 //! Moves of LMAPs between workers, and the models that go with them.
 //!
 //! A move has no gap. The LMAP's worker hands over its model; the next worker gets the configuration and the model;
-//! when it reports that it has read rows, its verdicts count, and the first one is told to stop.
+//! when it reports that it has read rows, with all regions, its verdicts count, and the first one is told to stop.
 
 use wire::control::MAX_LMAPS;
 use wire::id::{Epoch, LmapId, Owner, WorkerId};
@@ -20,6 +20,8 @@ use super::worker::{Departure, Worker};
 pub(super) const MODEL_WITHIN: Nanos = Nanos::from_secs(2);
 /// Time for the next worker to read rows, besides two intervals of the LMAP.
 const ROWS_WITHIN: Nanos = Nanos::from_secs(10);
+/// So long before the end of that time, rows that lack a region count, too: that one can be attached nowhere, maybe.
+const PARTS_BEFORE: Nanos = Nanos::from_secs(5);
 /// Pause before LMAPs are moved that could not be moved before: they were learning, or in alarm.
 pub(super) const AGAIN_AFTER: Nanos = Nanos::from_secs(10);
 /// Loads that differ by less than this share of the larger one are equal: a move has its price.
@@ -189,11 +191,17 @@ impl ControlPlane {
         }
     }
 
-    /// `worker` has read rows of an LMAP in `epoch`. If the LMAP was to move there, it has moved.
-    pub(super) fn finish_move(&mut self, worker: WorkerId, id: LmapId, epoch: Epoch, now: Nanos) {
+    /// What `worker` says of an LMAP. If the LMAP was to move there and is read there as it is here, it has moved.
+    pub(super) fn finish_move(&mut self, worker: WorkerId, id: LmapId, summary: &proto::LmapSummary, now: Nanos) {
         let Some(lmap) = self.lmaps.get_mut(&id) else { return };
+        let is_silent = |summary: &proto::LmapSummary| summary.state() == proto::State::Silent;
+        // With a region that is not attached yet, a replica would seem to be missing, and then to be silent.
+        let is_whole = summary.pending_regions == 0
+            && (!is_silent(summary) || lmap.health.summary.as_ref().is_some_and(is_silent));
         let ready = lmap.moving.take_if(|moving| {
-            moving.to == Some(worker) && matches!(&moving.stage, Stage::Preparing { sent, .. } if sent.epoch <= epoch)
+            let Stage::Preparing { sent, until } = &moving.stage else { return false };
+            let is_read = moving.to == Some(worker) && sent.epoch.0 <= summary.epoch && summary.samples > 0;
+            is_read && (is_whole || now.plus(PARTS_BEFORE) >= *until)
         });
         let Some(Move { stage: Stage::Preparing { sent, .. }, .. }) = ready else { return };
         let from = lmap.worker;

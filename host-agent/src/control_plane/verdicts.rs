@@ -91,9 +91,7 @@ impl ControlPlane {
     pub(super) fn summary(&mut self, worker: WorkerId, message: proto::Summary, now: Nanos) {
         for mut summary in message.lmaps {
             let id = LmapId(summary.lmap);
-            if summary.samples > 0 {
-                self.finish_move(worker, id, Epoch(summary.epoch), now);
-            }
+            self.finish_move(worker, id, &summary, now);
             if self.present(worker, id, Epoch(summary.epoch)).is_err() {
                 self.counters.stale_summaries += 1;
                 continue;

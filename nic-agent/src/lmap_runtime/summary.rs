@@ -131,6 +131,7 @@ impl LmapRuntime {
             learning_us: learnt.map_or(0, |(interval, ..)| interval.length().0 / 1000),
             learning_rows: learnt.map_or(0, |(_, rows, _)| rows as u32),
             learning_needed: learnt.map_or(0, |(.., needed)| needed as u32),
+            pending_regions: self.regions.pending() as u32,
             each: self.each_column(),
         };
         self.digest.restart(now, period);

@@ -4,7 +4,7 @@
 use super::quiet::{INTERVAL, WITHIN};
 use super::*;
 
-const SEEDS: u64 = 6;
+const SEEDS: u64 = 60;
 
 impl World {
     /// Drains a worker, and runs until it is empty.

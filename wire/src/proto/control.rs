@@ -666,6 +666,9 @@ pub struct LmapSummary {
     pub learning_rows: u32,
     #[prost(uint32, tag = "34")]
     pub learning_needed: u32,
+    /// Regions that are not attached yet: rows lack what is in them. 0 also from an earlier worker.
+    #[prost(uint32, tag = "35")]
+    pub pending_regions: u32,
     /// Each column with a value in the row that was scored last, if SubscribeRows asks for it. NaN is expected of a column
     /// that is not judged, and of all while learning.
     #[prost(message, repeated, tag = "40")]

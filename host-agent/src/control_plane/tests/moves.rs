@@ -40,13 +40,19 @@ impl Node {
 
     /// The worker reports that it has rows of the LMAP, in the epoch of what it was sent last.
     pub(super) fn has_rows(&mut self, connection: u64, lmap: u32) {
+        self.has_rows_without(connection, lmap, 0, proto::State::Armed);
+    }
+
+    /// The same in this state, with so many regions that it has not attached yet.
+    fn has_rows_without(&mut self, connection: u64, lmap: u32, pending_regions: u32, state: proto::State) {
         let worker = self.plane.worker_at(ConnectionId(connection)).unwrap();
         let sent = self.plane.workers[&worker].session.as_ref().unwrap().lmaps_sent[&LmapId(lmap)];
         let summary = proto::LmapSummary {
             lmap,
             epoch: sent.epoch.0,
             samples: 1,
-            state: proto::State::Armed.into(),
+            state: state.into(),
+            pending_regions,
             ..Default::default()
         };
         self.receive(connection, FromWorker::Summary(proto::Summary { lmaps: vec![summary], ..Default::default() }));
@@ -127,6 +133,30 @@ fn a_worker_that_joins_takes_its_share_with_what_was_learnt_and_without_a_gap() 
     assert_eq!((counters.verdicts, counters.unexpected_verdicts, counters.moved_lmaps), (2, 1, 1));
     node.pass(Nanos::from_secs(4));
     assert_eq!((node.obeyed(50), node.obeyed(51)), (vec![], vec![]), "the loads are equal now");
+}
+
+#[test]
+fn an_lmap_moves_when_all_its_regions_are_read_there_or_have_had_their_time() {
+    let mut node = two_lmaps();
+    node.worker(51, 1, 2);
+    node.settle();
+    let [Sent::GiveModel(moved)] = node.obeyed(50)[..] else { panic!("one of two LMAPs moves") };
+    node.learnt(50, moved, b"model");
+    node.obeyed(51);
+
+    node.has_rows_without(51, moved, 1, proto::State::Armed);
+    assert_eq!(node.worker_of(moved), Some(0), "a replica is missing there");
+    node.has_rows_without(51, moved, 0, proto::State::Silent);
+    assert_eq!(node.worker_of(moved), Some(0), "nobody is silent here");
+    for _ in 0..3 {
+        node.pass(Nanos::from_secs(3));
+        node.armed(50, &[1, 2]);
+        node.armed(51, &[]);
+    }
+    assert_eq!(node.worker_of(moved), Some(0));
+    node.has_rows_without(51, moved, 1, proto::State::Armed);
+
+    assert_eq!(node.worker_of(moved), Some(1), "it waited for long enough");
 }
 
 #[test]

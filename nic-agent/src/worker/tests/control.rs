@@ -140,6 +140,7 @@ fn regions_that_stay_are_not_attached_again() {
 
     assert_eq!(node.worker.take_effects(), [Effect::Detach(RegionId(1))]);
     assert_eq!(node.worker.status().attached, 1);
+    assert_eq!(node.summary().0.pending_regions, 0);
 }
 
 #[test]

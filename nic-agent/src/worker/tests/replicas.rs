@@ -168,6 +168,7 @@ fn a_region_that_is_slow_to_attach_is_not_silence() {
 
     assert!(matches!(effects[..], [Effect::Attach(_)]));
     assert!(node.verdicts().iter().all(|verdict| verdict.state == State::Learning));
+    assert_eq!(node.summary().0.pending_regions, 1);
 }
 
 #[test]
