@@ -2,7 +2,8 @@
 //! regions give values and which are discarded, by reason; and the expected value of every cell that can be determined.
 //! The worker's counters and rows must agree.
 //!
-//! An increment is the amount added since the last fetch, per interval. A counter's fetches join without a gap: every
+//! An increment is the amount added since the last fetch, per interval; where a sampler says when it has written, per
+//! interval of its own time. A counter's fetches join without a gap: every
 //! addition is in exactly one of them, unless a fetch was discarded, which is counted. Cells cannot be determined if a
 //! replica's heartbeat has stopped for so long that the worker may treat it as silent, or if a sum may contain a
 //! replica's previous value.
@@ -12,7 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 use transport::{FetchStatus, RegionBuffer};
 use wire::control::{LmapSpec, MetricPlace, MetricSpec, RegionSpec};
 use wire::id::{Generation, MetricId, RegionId};
-use wire::layout::{Header, Slot};
+use wire::layout::{Header, Slot, sampled_at};
 use wire::metric::{Kind, TickDivider};
 use wire::proto::control::host_message::Message as ToWorker;
 use wire::proto::control::worker_message::Message as ToHost;
@@ -40,11 +41,23 @@ enum Expected {
     Added(f64, u64),
 }
 
+/// Who writes a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Writer {
+    /// The service, at any time.
+    Service,
+    /// A sampler that does not say when.
+    Sampler,
+    /// A sampler that does.
+    TimedSampler,
+}
+
 /// The result of fetching a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FetchedRegion<'a> {
-    /// Valid values. In a sampled region they are `new`, or the same as at the last fetch.
-    Fresh { words: &'a [u64], sampled: bool, new: bool, doubtful: bool },
+    /// Valid values, of this time by the clock that tells it. In a sampled region they are `new`, or the same as at the
+    /// last fetch.
+    Fresh { words: &'a [u64], at: Nanos, writer: Writer, new: bool, doubtful: bool },
     /// The fetch failed.
     Unread { doubtful: bool },
     /// The words have an unknown layout.
@@ -80,11 +93,12 @@ enum ReplicaValue {
     Unknown,
     /// No value of this tick.
     Missing,
-    /// The words now, and the previous ones with their time.
+    /// The words now with their time, and the previous ones with theirs.
     New {
         words: Vec<u64>,
+        at: Nanos,
         before: Option<(Nanos, Vec<u64>)>,
-        sampled: bool,
+        writer: Writer,
     },
 }
 
@@ -144,7 +158,7 @@ impl FetchLedger {
             if !self.is_fenced {
                 self.places += lmap.check_places(&looks);
             }
-            lmap.tick(now, unix_ns, &looks);
+            lmap.tick(unix_ns, &looks);
         }
         assert!(batch.next().is_none(), "a region is fetched that nothing is configured for");
     }
@@ -214,7 +228,12 @@ impl Region {
         }
         // Values of a live replica are always new. After an interruption the worker may have dropped its state.
         let new = new || spec.heartbeat && !doubtful;
-        FetchedRegion::Fresh { words, sampled: !spec.heartbeat, new, doubtful }
+        let (at, writer) = match (spec.heartbeat, spec.sample_times) {
+            (true, _) => (now, Writer::Service),
+            (false, false) => (now, Writer::Sampler),
+            (false, true) => (sampled_at(header.heartbeat), Writer::TimedSampler),
+        };
+        FetchedRegion::Fresh { words, at, writer, new, doubtful }
     }
 }
 
@@ -258,7 +277,7 @@ impl Lmap {
         places
     }
 
-    fn tick(&mut self, now: Nanos, unix_ns: u64, looks: &BTreeMap<RegionId, FetchedRegion<'_>>) {
+    fn tick(&mut self, unix_ns: u64, looks: &BTreeMap<RegionId, FetchedRegion<'_>>) {
         let Self { spec, series, rows, .. } = self;
         let mut row = Vec::new();
         for metric in &spec.metrics {
@@ -268,10 +287,10 @@ impl Lmap {
                     let before = series.entry((place.metric, place.region, place.first)).or_default();
                     let first = place.first.word();
                     let run = first..first + metric.series.kind.slots() as usize;
-                    parts.push(before.step(now, looks[&place.region], run, metric.every == TickDivider::MIN));
+                    parts.push(before.step(looks[&place.region], run, metric.every == TickDivider::MIN));
                 }
             }
-            row.extend(cells(metric, &parts, now, spec.interval.nanos().get()));
+            row.extend(cells(metric, &parts, spec.interval.nanos().get()));
         }
         rows.push_back((unix_ns, row));
         if rows.len() > ROWS {
@@ -281,13 +300,7 @@ impl Lmap {
 }
 
 impl PreviousSample {
-    fn step(
-        &mut self,
-        now: Nanos,
-        look: FetchedRegion<'_>,
-        run: core::ops::Range<usize>,
-        every_tick: bool,
-    ) -> ReplicaValue {
+    fn step(&mut self, look: FetchedRegion<'_>, run: core::ops::Range<usize>, every_tick: bool) -> ReplicaValue {
         let was = core::mem::take(self);
         if !every_tick {
             *self = Self::Uncertain;
@@ -299,23 +312,23 @@ impl PreviousSample {
                 *self = if doubtful { Self::Uncertain } else { was };
                 ReplicaValue::Missing
             }
-            FetchedRegion::Fresh { new: false, doubtful, words, .. } => {
+            FetchedRegion::Fresh { new: false, doubtful, words, at, .. } => {
                 // The replica may be silent, or the region is sampled and has no new sample.
                 *self = match was {
-                    Self::Absent if !doubtful => Self::Read(now, words[run].to_vec()),
+                    Self::Absent if !doubtful => Self::Read(at, words[run].to_vec()),
                     was if !doubtful => was,
                     _ => Self::Uncertain,
                 };
                 ReplicaValue::Unknown
             }
-            FetchedRegion::Fresh { words, sampled, doubtful, .. } => {
+            FetchedRegion::Fresh { words, at, writer, doubtful, .. } => {
                 let words = words[run].to_vec();
-                *self = Self::Read(now, words.clone());
+                *self = Self::Read(at, words.clone());
                 match was {
-                    Self::Read(at, before) if !doubtful => {
-                        ReplicaValue::New { words, before: Some((at, before)), sampled }
+                    Self::Read(then, before) if !doubtful => {
+                        ReplicaValue::New { words, at, before: Some((then, before)), writer }
                     }
-                    Self::Absent => ReplicaValue::New { words, before: None, sampled },
+                    Self::Absent => ReplicaValue::New { words, at, before: None, writer },
                     _ => ReplicaValue::Unknown,
                 }
             }
@@ -324,17 +337,19 @@ impl PreviousSample {
 }
 
 /// The expected values of the columns of `metric`, aggregated from `parts`.
-fn cells(metric: &MetricSpec, parts: &[ReplicaValue], now: Nanos, interval: u64) -> Vec<Expected> {
+fn cells(metric: &MetricSpec, parts: &[ReplicaValue], interval: u64) -> Vec<Expected> {
     let kind = metric.series.kind;
     let all = |cell| vec![cell; kind.statistics().len()];
     let (mut values, mut increments) = (Vec::new(), Vec::new());
     let mut is_sampled = false;
     for part in parts {
         match part {
-            ReplicaValue::New { words, before, sampled } => {
+            ReplicaValue::New { words, at, before, writer } => {
                 values.push(words[0]);
-                increments.extend(before.as_ref().map(|(at, before)| Increment::of(kind, words, before, *at, now)));
-                is_sampled |= sampled;
+                let increment = before.as_ref().map(|(then, before)| Increment::of(kind, words, before, *then, *at));
+                let is_timed = *writer == Writer::TimedSampler;
+                increments.extend(increment.map(|increment| Increment { is_timed, ..increment }));
+                is_sampled |= *writer == Writer::Sampler;
             }
             // The sum of the others, without it or with its previous value, is not determined.
             ReplicaValue::Missing if parts.len() == 1 => return all(Expected::Exactly(f64::NAN)),
@@ -357,7 +372,7 @@ fn cells(metric: &MetricSpec, parts: &[ReplicaValue], now: Nanos, interval: u64)
             _ => all(Expected::Unknown),
         },
         Kind::Counter | Kind::Histogram(_) => {
-            let rate = |one: &Increment| one.count as f64 / ((one.elapsed + interval / 2) / interval).max(1) as f64;
+            let rate = |one: &Increment| one.count as f64 / one.intervals(interval);
             let count: u64 = increments.iter().map(|one| one.count).sum();
             let sum: u64 = increments.iter().map(|one| one.sum).sum();
             // The tail is known to a bucket only.
@@ -374,13 +389,22 @@ struct Increment {
     count: u64,
     sum: u64,
     elapsed: u64,
+    /// `elapsed` is of a sampler's clock.
+    is_timed: bool,
 }
 
 impl Increment {
-    fn of(kind: Kind, words: &[u64], before: &[u64], at: Nanos, now: Nanos) -> Self {
-        let elapsed = now.since(at).expect("time goes on").0;
+    /// Whole intervals; a sampler's time is that, too, only if it is off by a twentieth of one at most.
+    fn intervals(self, interval: u64) -> f64 {
+        let whole = ((self.elapsed + interval / 2) / interval).max(1);
+        let is_near = 20 * self.elapsed.abs_diff(whole * interval) <= interval;
+        if self.is_timed && !is_near { self.elapsed as f64 / interval as f64 } else { whole as f64 }
+    }
+
+    fn of(kind: Kind, words: &[u64], before: &[u64], then: Nanos, at: Nanos) -> Self {
+        let elapsed = at.since(then).expect("time goes on").0;
         let mut added: Vec<u64> = words.iter().zip(before).map(|(now, before)| now.wrapping_sub(*before)).collect();
         let sum = if let Kind::Histogram(_) = kind { added.pop().unwrap_or(0) } else { 0 };
-        Self { count: added.iter().sum(), sum, elapsed }
+        Self { count: added.iter().sum(), sum, elapsed, is_timed: false }
     }
 }
