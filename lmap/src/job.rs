@@ -88,7 +88,6 @@ pub struct JobResult {
 }
 
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "moved once per decomposition: a box would be one more allocation")]
 pub(crate) enum JobOutcome {
     Shrunk { history: History, found: std::result::Result<(Basis, Variances), SketchError> },
     Fitted { rows: KeptRows, fitted: Result<Box<Pipeline>, NotFitted>, provisional: bool },
