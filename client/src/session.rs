@@ -287,10 +287,10 @@ mod tests {
     /// A session of a service whose values change every second, welcomed by an agent that waits for that, or by one of
     /// an earlier release.
     fn welcomed(awaits_changes: bool) -> Session {
-        welcomed_as(Service::new("network.way").changes_every(Duration::from_secs(1)), awaits_changes)
+        welcomed_as(&Service::new("network.way").changes_every(Duration::from_secs(1)), awaits_changes)
     }
 
-    fn welcomed_as(service: Service, awaits_changes: bool) -> Session {
+    fn welcomed_as(service: &Service, awaits_changes: bool) -> Session {
         let mut session = Session::new(Registry::new("network.way", Limits::default()), service.hello("way-1").ok(), 1);
         let _ = session.registry.register(&spec("a".into()), false);
         session.connected();
@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn the_heart_of_what_tells_when_it_was_measured_shows_that_time_and_nothing_else() {
         let service = Service::new("redis").changes_every(Duration::from_secs(1)).fastest(Duration::from_millis(100));
-        let mut session = welcomed_as(service.clone(), true);
+        let mut session = welcomed_as(&service, true);
 
         session.sampled(Nanos::from_millis(30));
         let _ = session.poll(Nanos::from_secs(10));
@@ -344,7 +344,7 @@ mod tests {
         session.sampled(Nanos::from_millis(50));
         assert_eq!(beats(&session), 50_000);
 
-        let mut earlier = welcomed_as(service, false);
+        let mut earlier = welcomed_as(&service, false);
         let before = beats(&earlier);
         let _ = earlier.poll(Nanos::from_secs(10));
         earlier.sampled(Nanos::from_secs(10));

@@ -88,12 +88,11 @@ impl SlidingRows {
         let columns = self.columns.get_mut(place)?;
         let row = ObservationTime::of_row(now, interval);
         let partial = ObservationTime { parts: parts.get(), ..row };
-        let (part, time) = match columns {
-            Some(_) => (1.0, row),
-            None => {
-                let covers = partial.intervals_since(last_row)?;
-                (covers, ObservationTime { covers, ..partial })
-            }
+        let (part, time) = if columns.is_some() {
+            (1.0, row)
+        } else {
+            let covers = partial.intervals_since(last_row)?;
+            (covers, ObservationTime { covers, ..partial })
         };
         if part > 1.0 {
             return None;

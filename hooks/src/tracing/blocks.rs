@@ -161,7 +161,9 @@ impl Blocks {
     /// waited for.
     pub(super) fn read_side_by_side(&self, chains: &mut [ReadAhead]) {
         while chains.iter().any(|chain| chain.left > 0) {
-            chains.iter_mut().for_each(|chain| self.read_ahead(chain, 1));
+            for chain in &mut *chains {
+                self.read_ahead(chain, 1);
+            }
         }
         // Nobody needs what was read. The compiler is not told, or it would leave out reading it.
         core::hint::black_box(chains);

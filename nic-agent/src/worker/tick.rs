@@ -69,8 +69,12 @@ impl Worker {
         while let Some((runtime, due)) = first {
             // Meanwhile the memory of those that are next is on its way.
             let third = ticking.next();
-            third.iter().for_each(|(runtime, _)| runtime.prefetch_head());
-            second.iter().for_each(|(runtime, _)| runtime.prefetch());
+            if let Some((runtime, _)) = &third {
+                runtime.prefetch_head();
+            }
+            if let Some((runtime, _)) = &second {
+                runtime.prefetch();
+            }
             let tick = Tick { at, wall, due, batch, alone };
             let before = runtime.regions.discarded;
             let intervals = runtime.intervals();
