@@ -324,7 +324,9 @@ mod tests {
         let open = |measuring: &Measurer| measuring.files - measuring.files_left();
 
         // Of each: its folder, stat, io, the folder of its files, and two files of its thread.
-        children.iter().for_each(|child| measure(&mut measuring, child.id()));
+        for child in &children {
+            measure(&mut measuring, child.id());
+        }
         assert_eq!(open(&measuring), 18);
         measuring.round(clock);
         assert_eq!(open(&measuring), 15);

@@ -26,7 +26,9 @@ impl Node {
             let id = state.next_connection();
             state.plane.agent_replica(id, service, instance);
             state.plane.agent_changes_every(id, every);
-            fastest.into_iter().for_each(|fastest| state.plane.agent_fastest(id, fastest));
+            if let Some(fastest) = fastest {
+                state.plane.agent_fastest(id, fastest);
+            }
             id
         };
         let id = self.with(joined).0;

@@ -320,13 +320,15 @@ impl Scraper {
     }
 }
 
+/// When the last scrape began and how long it took, and the share of a processor.
+type EarlyScrape = ((Nanos, Nanos), f64);
+
 /// Waits until a target of `service` is due: at `next` as usual; earlier while its service is fetched faster, if there
-/// is an `early` scrape to come: by when the last one began, how long it took, and the share of a processor. Returns
-/// when it was due.
+/// is an `early` scrape to come. Returns when it was due.
 async fn wait(
     paces: &mut watch::Receiver<Paces>,
     service: &ServiceName,
-    (next, early): (Nanos, Option<((Nanos, Nanos), f64)>),
+    (next, early): (Nanos, Option<EarlyScrape>),
     clock: Clock,
 ) -> Nanos {
     loop {

@@ -109,7 +109,9 @@ fn samplers_keep_their_pace_for_a_worker_that_takes_their_times_for_counts() {
 fn sampled(node: &mut Node, connection: u64, fastest: Option<u64>) {
     let (id, name) = (ConnectionId(connection), format!("sampled-{connection}"));
     node.plane.agent_replica(id, service("cart"), InstanceName::new(&name).unwrap());
-    fastest.into_iter().for_each(|fastest| node.plane.agent_fastest(id, interval(fastest)));
+    if let Some(fastest) = fastest {
+        node.plane.agent_fastest(id, interval(fastest));
+    }
     let series = vec![placed(counter("a"), 0, 0)];
     node.plane.agent_region(node.now, id, RegionId(70 + connection), RegionSize::ONE_PAGE, series);
     node.settle();
