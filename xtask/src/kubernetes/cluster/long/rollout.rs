@@ -145,7 +145,7 @@ fn good(shop: &Shop<'_>, rollout: &Rollout, before: &[ShopPod]) -> Result<Vec<Sh
     ensure!((counted - 1.0).abs() < 0.5, "{counted} new versions were counted, of one rollout");
     let log = host_agent_log(cluster)?;
     let told = agent_log::versions(&log, &service);
-    let is_new = |(from, to): &(&str, &str)| before.iter().all(|pod| pod.version == *from) && *to == version.name;
+    let is_new = |(from, to): &(String, String)| before.iter().all(|pod| pod.version == *from) && *to == version.name;
     ensure!(told.last().is_some_and(is_new), "the agent's log has these versions of {service}: {told:?}");
     Ok(pods)
 }
@@ -226,7 +226,7 @@ fn status(cluster: &Cluster) -> Result<Status> {
 }
 
 /// Whether these groups are one container of each pod, and no other.
-fn are_of(groups: &BTreeSet<&str>, pods: &[ShopPod]) -> bool {
+fn are_of(groups: &BTreeSet<String>, pods: &[ShopPod]) -> bool {
     let is_of = |group: &str, uid: &str| group.split('/').any(|folder| folder.strip_prefix("pod") == Some(uid));
     groups.len() == pods.len() && pods.iter().all(|pod| groups.iter().any(|group| is_of(group, &pod.uid)))
 }
@@ -304,7 +304,7 @@ mod tests {
     #[test]
     fn containers_that_are_read_are_one_of_each_pod() {
         let pods = [pod("a", "2"), pod("b", "2")];
-        let groups = |of: &[&'static str]| of.iter().copied().collect::<BTreeSet<_>>();
+        let groups = |of: &[&str]| of.iter().map(|group| (*group).to_owned()).collect::<BTreeSet<String>>();
         let (a, b) = ("kubepods/besteffort/poduid-a/1", "kubepods/besteffort/poduid-b/2");
 
         assert!(are_of(&groups(&[a, b]), &pods));
