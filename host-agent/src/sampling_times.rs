@@ -91,7 +91,10 @@ impl SamplingTimes {
             return TakenSample { last: in_time.map_or(now, |(due, _)| due), missed: 0, is_extra: due.is_some() };
         };
         let missed = late.0 / self.usual.0.max(1);
-        let last = usual.plus(Nanos(self.usual.0.saturating_mul(missed)));
+        let on_grid = usual.plus(Nanos(self.usual.0.saturating_mul(missed)));
+        // By the grid it would be due again at once.
+        let is_due = self.pace(service).is_some_and(|pace| now >= on_grid.plus(pace));
+        let last = if is_due { now } else { on_grid };
         TakenSample { last, missed, is_extra: false }
     }
 
@@ -184,5 +187,13 @@ mod tests {
             times.is_due(&cart, MILLIS(1_000), MILLIS(1_950)) && !times.is_due(&cart, MILLIS(1_000), MILLIS(1_949))
         );
         assert_eq!(taken(1_950), TakenSample { last: MILLIS(1_950), missed: 0, is_extra: false });
+    }
+
+    #[test]
+    fn a_late_usual_sample_is_followed_by_none_at_once() {
+        let (cart, times) = (service("cart"), times(Some(100)));
+        let next = |now| times.due(&cart, times.taken(&cart, MILLIS(0), MILLIS(now)).last);
+
+        assert_eq!((next(1_050), next(1_150)), (MILLIS(1_100), MILLIS(1_250)));
     }
 }

@@ -297,7 +297,7 @@ impl Detector {
         let lasting = self.lasts(raw, weight) && !self.provisional && !self.is_settling();
         let begins = lasting && !is_indicated && self.episodes.would_begin();
         let is_held = self.load.holds(begins, alone >= self.alarm_threshold().powi(2));
-        let episode = self.episodes.step((lasting && !is_held) || is_indicated);
+        let episode = if is_held { self.episodes.hold() } else { self.episodes.step(lasting || is_indicated) };
         let episode = self.renewed(episode, EpisodeRow { lasts: lasting, by_itself: is_indicated });
         // What is not written stays clean in the cache, or is not even there.
         if episode == Episode::Began {

@@ -42,9 +42,9 @@ impl Episodes {
             *self = Self::new(self.rule);
             return Episode::Ended;
         }
-        let window = u64::MAX >> (64 - self.rule.of.clamp(1, 64));
-        self.recent = ((self.recent << 1) | u64::from(over)) & window;
-        if self.recent.count_ones() < self.rule.need {
+        self.recent = ((self.recent << 1) | u64::from(over)) & self.window();
+        // Enough rows may have been over before, where none was allowed to begin: it begins with one that is.
+        if !over || self.recent.count_ones() < self.rule.need {
             return Episode::Quiet;
         }
         self.rows = 1;
@@ -52,10 +52,20 @@ impl Episodes {
         Episode::Began
     }
 
+    /// Processes a row over γ with which none begins yet: it waits.
+    pub(crate) fn hold(&mut self) -> Episode {
+        self.recent = ((self.recent << 1) | 1) & self.window();
+        Episode::Quiet
+    }
+
     /// Whether an episode would begin with another row over γ.
     pub(crate) fn would_begin(&self) -> bool {
-        let window = u64::MAX >> (64 - self.rule.of.clamp(1, 64));
-        self.rows == 0 && (((self.recent << 1) | 1) & window).count_ones() >= self.rule.need
+        self.rows == 0 && (((self.recent << 1) | 1) & self.window()).count_ones() >= self.rule.need
+    }
+
+    /// The bits of the rows that count.
+    fn window(&self) -> u64 {
+        u64::MAX >> (64 - self.rule.of.clamp(1, 64))
     }
 
     /// Begins an episode before its row is complete.
@@ -103,6 +113,15 @@ mod tests {
         assert_eq!(run(&mut episodes, &[1, 1, 0, 0, 0, 0, 1]), [Quiet, Began, On, On, On, On, On]);
         assert_eq!(run(&mut episodes, &[0, 0, 0, 0, 0, 1]), [On, On, On, On, Ended, Quiet]);
         assert_eq!(episodes.rows(), 0);
+    }
+
+    #[test]
+    fn rows_that_wait_count_towards_an_episode_and_a_quiet_one_begins_none() {
+        let mut episodes = Episodes::new(EpisodeRule::default());
+
+        assert_eq!(run(&mut episodes, &[1]), [Quiet]);
+        assert!((0..5).all(|_| episodes.would_begin() && episodes.hold() == Quiet));
+        assert_eq!(run(&mut episodes, &[0, 1]), [Quiet, Began]);
     }
 
     #[test]

@@ -85,6 +85,7 @@ impl Load {
         }
         if intake.restarted() {
             (self.recent, self.flowing) = (self.usual, 0.0);
+            self.patience.end();
         }
         self.recent = self.recent_with(answers);
         self.flowing = if self.recent < RARE * self.usual { 0.0 } else { self.flowing + 1.0 };
@@ -226,6 +227,8 @@ mod tests {
         assert_eq!(unseen.held([60.0, OVERLOAD]), [false; 2]);
         unseen.ordinary(40);
         assert!(unseen.held([60.0, OVERLOAD])[1], "it was seen for long enough");
+        unseen.intake.gap();
+        assert_eq!(unseen.held([60.0, OVERLOAD]), [false; 2], "what waited waits no more");
     }
 
     #[test]

@@ -126,6 +126,11 @@ impl ValueTime {
             TimeSource::Unknown => Some(rounded).filter(|_| self.time.parts <= 1),
             TimeSource::Sampler => {
                 let (elapsed, part) = (self.time.at.since(before)?.0, self.time.part());
+                let fewest = self.time.covers - 1.5 / f64::from(self.time.parts);
+                if self.time.parts > 1 && (elapsed as f64) < fewest * self.time.interval.nanos().get() as f64 {
+                    // Of a shorter time than the row: it would count as if all of it had been like that.
+                    return None;
+                }
                 let off = elapsed.abs_diff((elapsed.saturating_add(part / 2) / part).max(1).saturating_mul(part));
                 let is_near = off.saturating_mul(Self::ROUNDED) <= part;
                 Some(if is_near { rounded } else { elapsed as f64 / self.time.interval.nanos().get() as f64 })
@@ -197,6 +202,7 @@ mod tests {
 
         assert_eq!((since(timed(9_380), 8_980), since(timed(9_383), 8_980)), (Some(0.4), Some(0.4)));
         assert_eq!(since(timed(9_380), 8_350), Some(1.03), "the sample before is older than the row");
+        assert_eq!((since(timed(9_380), 9_280), since(timed(9_380), 9_120)), (None, Some(0.26)), "too short a time");
         assert_eq!(since(Observation::Sampled(7), 9_000), None);
         assert_eq!(since(Observation::Fresh, 9_000), Some(0.4));
         assert_eq!(ValueTime::of(Observation::Sampled(7), of_row(9_000)).intervals_since(MILLIS(8_000)), Some(1.0));

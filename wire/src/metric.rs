@@ -195,11 +195,18 @@ const LOADS: [&str; 5] = [
     "traces.span.metrics.duration.count",
 ];
 
+/// What labels say of requests that failed. More of these are no load but what is wrong.
+const FAILURES: [&str; 4] = ["=\"5", "=\"error\"", "error.type=", "STATUS_CODE_ERROR"];
+
 /// Whether the column of a title counts the requests which a service has answered in an interval, an increment
-/// (`is_increment`). Also behind the name of a service: `shop/http.server.requests`.
+/// (`is_increment`), but for those of which its labels say that they failed. Also behind the name of a service:
+/// `shop/http.server.requests`.
 #[must_use]
 pub fn is_load(title: &str, is_increment: bool) -> bool {
-    let name = title.split('{').next().unwrap_or_default();
+    let (name, labels) = title.split_once('{').unwrap_or((title, ""));
+    if FAILURES.iter().any(|failure| labels.contains(failure)) {
+        return false;
+    }
     let name = name.rsplit('/').next().unwrap_or_default();
     let is_whole = |before: &str| before.is_empty() || before.ends_with('.');
     is_increment && LOADS.iter().any(|end| name.strip_suffix(end).is_some_and(is_whole))
@@ -348,6 +355,9 @@ mod tests {
             "observer.requests",
             "queue.wait.count",
             r#"calls{of="http.server.requests"}"#,
+            r#"http.server.requests{route="/pay",status="5xx"}"#,
+            r#"server.requests{outcome="error"}"#,
+            r#"http.server.request.duration.count{error.type="timeout"}"#,
         ];
         assert!(!others.iter().any(|title| is_load(title, true)));
     }
