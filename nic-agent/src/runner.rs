@@ -176,6 +176,9 @@ async fn run_agent(
     let orderly =
         timeout(STOP_TIMEOUT + Duration::from(LEAVE_WITHIN), &mut ended).await.is_ok_and(|ended| ended.is_ok());
     let _ = timeout(STOP_TIMEOUT, control.join_next()).await;
+    // A runtime of one thread drops no task before it waits for threads that may block, and the one that looks at files
+    // ends with its task.
+    let _ = timeout(STOP_TIMEOUT, control.shutdown()).await;
     if orderly { Ok(()) } else { Err(RunError::Broken) }
 }
 
