@@ -21,7 +21,7 @@ use viewer::Viewer;
 const WAIT: Wait = Wait::up_to(Duration::from_mins(5)).pausing(Duration::from_millis(100));
 
 /// Runs of which one has to have the hog's alarm before any other one.
-const RUNS: usize = 2;
+const RUNS: usize = 3;
 
 #[test]
 #[ignore = "it judges times: `cargo xtask ci` runs it alone, with a release (UVIEW_PROGRAM)"]

@@ -9,7 +9,7 @@ use support::webdriver::Driver;
 
 use crate::running::Demo;
 use crate::viewer::{DESK, PHONE, Viewer};
-use crate::views::{ANY, GOES_ON, open_incident};
+use crate::views::{open_first_incident, open_newest_incident};
 
 /// The most bytes of a picture.
 const MOST: usize = 150_000;
@@ -49,7 +49,7 @@ fn open_service(viewer: &Viewer<'_>, service: &str) {
 
 /// The incident of a hog: the function that burned.
 fn of_the_hog(viewer: &Viewer<'_>) {
-    open_incident(viewer, GOES_ON, "cart");
+    open_first_incident(viewer, "cart");
     let burns = "[...document.querySelectorAll('svg.flames title')].some((of) => of.textContent.includes('burn_the_processor'))";
     viewer.until("the function that burns is in its profile", &format!("return {burns}"));
     scroll_to(viewer, "What its processes did");
@@ -76,7 +76,7 @@ fn of_the_slow_store(viewer: &Viewer<'_>, store: &Viewer<'_>, map: &Viewer<'_>) 
     shoot(map, "traces", (1200, 640), "light");
     viewer.demo.says("latency in store is over");
     shoot(store, "service", (1200, 1100), "light");
-    open_incident(viewer, ANY, "store");
+    open_newest_incident(viewer, "store");
     viewer.until("its traces", "return document.querySelectorAll('.waterfall').length > 0");
     viewer.until("its end", "return /Until \\d\\d:/.test(document.body.innerText)");
     shoot(viewer, "incident", (1200, 1080), "light");

@@ -167,17 +167,24 @@ pub fn service(viewer: &Viewer<'_>, service: &str) {
     viewer.assert_fits();
 }
 
-/// The services of an incident in the list: of one that goes on, of any.
-pub const GOES_ON: &str = ".failed";
-pub const ANY: &str = ".what";
+/// Opens the newest incident, once it is one of `service`.
+pub fn open_newest_incident(viewer: &Viewer<'_>, service: &str) {
+    open_incident(viewer, "all.slice(0, 1).find(is_of)", &format!("an incident of {service} is the newest"), service);
+}
 
-/// Opens the newest incident, once it is such a one of `service`.
-pub fn open_incident(viewer: &Viewer<'_>, services: &str, service: &str) {
+/// Opens the first incident of `service` in this run, which others may have followed: a browser can be seconds late.
+pub fn open_first_incident(viewer: &Viewer<'_>, service: &str) {
+    open_incident(viewer, "all.findLast(is_of)", &format!("there is an incident of {service}"), service);
+}
+
+/// Opens the incident that `choice` finds, once there is one.
+fn open_incident(viewer: &Viewer<'_>, choice: &str, what: &str, service: &str) {
     viewer.go("#/incidents", "Incidents");
-    let newest = "document.querySelector('.incident')";
-    let is_it = format!("{newest}?.querySelector('{services}')?.textContent.includes({})", json!(service));
-    let open = format!("if (!{is_it}) return false; {newest}.click(); return true");
-    viewer.until(&format!("an incident of {service} is the newest"), &open);
+    let is_of = format!("(one) => one.querySelector('.what').textContent.includes({})", json!(service));
+    let all = "[...document.querySelectorAll('.incident')]";
+    let script =
+        format!("const all = {all}, is_of = {is_of}, it = {choice}; if (!it) return false; it.click(); return true");
+    viewer.until(what, &script);
     viewer.heads("Incident ");
 }
 
@@ -215,7 +222,7 @@ fn burning(viewer: &Viewer<'_>) -> Burning {
 /// The incident has its suspected cause, and what the processes did: the function that burns is the widest. False if
 /// another alarm came before the hog's.
 pub fn incident_of_the_hog(viewer: &Viewer<'_>) -> bool {
-    open_incident(viewer, GOES_ON, "cart");
+    open_first_incident(viewer, "cart");
     viewer.shows("suspected cause");
     let drawn = "return document.querySelector('.timeline .line')?.getAttribute('d').length > 20";
     viewer.until("the time line has scores", drawn);
@@ -273,7 +280,7 @@ pub fn kept_trace(viewer: &Viewer<'_>) {
 
 /// While payment hangs, who waits for it is in alarm, too: an incident with services by rank, and kept traces.
 pub fn incident_of_several_services(viewer: &Viewer<'_>) {
-    open_incident(viewer, ANY, "payment");
+    open_newest_incident(viewer, "payment");
     let table = "[...document.querySelectorAll('h2')].find((head) => head.textContent.startsWith('Services, the suspected'))\
                  ?.nextElementSibling";
     let ranks = format!("[...({table}?.querySelectorAll('tbody tr') ?? [])].map((row) => row.cells[1].textContent)");
