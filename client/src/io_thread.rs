@@ -131,7 +131,9 @@ impl EventLoop {
             if let Some(connection) = &mut self.connection
                 && let Err(disconnected) = connection.exchange(&self.shared)
             {
+                // When to try again is not when the next heartbeat was due.
                 self.disconnect(&disconnected);
+                continue;
             }
             if !actions.connect {
                 self.wait(actions.next_poll);

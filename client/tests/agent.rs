@@ -8,10 +8,14 @@ use std::thread;
 use std::time::Duration;
 
 use fake_agent::{Behaviour, FakeAgent, WAIT};
+use support::wait::Wait;
 use uview::{Cause, Client, Connection, Incarnation, Limits, Service};
 use wire::metric::Kind;
 use wire::proto::registration as proto;
 use wire::registration::ServiceMessage;
+
+/// Less than the longest period of a heartbeat.
+const BEFORE_THE_NEXT_BEAT: Wait = Wait::up_to(Duration::from_secs(30)).pausing(Duration::from_millis(1));
 
 struct SocketFolder(tempfile::TempDir);
 
@@ -283,6 +287,30 @@ fn the_heart_beats_with_and_without_an_agent_and_stops_with_the_client() {
     assert_eq!(counter.get(), 5);
     assert_eq!(agent.look(|state| state.value("requests")), Some(5), "the handle keeps the region");
     assert_eq!(agent.look(fake_agent::AgentState::heartbeat), last);
+}
+
+#[test]
+fn a_service_whose_heart_beats_once_a_minute_is_back_before_the_next_beat() {
+    let folder = SocketFolder::new();
+    let agent = FakeAgent::start(&folder.socket(), 1);
+    let client = folder.connect();
+    let _counter = client.counter("requests").register();
+    registered(&client, 1);
+    let slow =
+        proto::Welcome { agent_incarnation: 1, heartbeat_ms: 60_000, takes_subjects: true, ..Default::default() };
+    agent.send(proto::agent_message::Message::Welcome(slow));
+    let (mut last, mut same) = (0, 0);
+    WAIT.until("the heart beats slowly", || {
+        let beats = agent.look(fake_agent::AgentState::heartbeat);
+        (last, same) = (beats, if beats == last { same + 1 } else { 0 });
+        (same > 50).then_some(())
+    });
+
+    drop(agent);
+    let _next = FakeAgent::start(&folder.socket(), 2);
+
+    let again = Connection::Registered { agent: Incarnation(2) };
+    BEFORE_THE_NEXT_BEAT.until("the next agent", || (client.status().connection == again).then_some(()));
 }
 
 #[test]
