@@ -16,9 +16,12 @@
 //! - [`DEVIATIONS`] of its deviations: load that comes in bursts all the time explains nothing.
 //!
 //! It is not for as many rows as patience has after a gap, or after answers were less than [`RARE`] of the usual ones:
-//! what stood still and catches up is no load.
+//! what stood still and catches up is no load. Where answers are few, noise alone makes them less for a moment. So rows
+//! have to be short of that by [`LEAST`] answers, too. With fewer, what a service that stood still catches up at once
+//! does not make load up: fewer than twice as many answers have waited, of which the average takes half.
 //!
-//! Answers are what a service counts. Requests that are refused, or wait at its door, show in no column of it.
+//! Answers are what a service counts. Requests that are refused, or wait at its door, show in no column of it. A count
+//! without a value in a row is the last one: of a sampler that writes less often than rows come, that is what is known.
 //!
 //! # Memory
 //! 4 B for each column of load. O(their number) a row.
@@ -60,6 +63,8 @@ pub(crate) struct Load {
     variance: f64,
     /// Rows since a gap, or since answers were rare.
     flowing: f64,
+    /// By how many answers rows were short of [`RARE`] of the usual ones since they were not; at most [`LEAST`].
+    short: f64,
 }
 
 impl Load {
@@ -69,8 +74,9 @@ impl Load {
         let mut columns: Vec<u32> = counts.map(|(at, _)| at).collect();
         columns.shrink_to_fit();
         let rows = rows.unwrap_or(0);
-        let (taken, recent, usual, variance, flowing) = (0.0, 0.0, 0.0, 0.0, 0.0);
-        Self { columns, rows: rows as f64, patience: Patience::new(rows), taken, recent, usual, variance, flowing }
+        let (taken, recent, usual, variance, flowing, short) = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0);
+        let patience = Patience::new(rows);
+        Self { columns, rows: rows as f64, patience, taken, recent, usual, variance, flowing, short }
     }
 
     /// Takes the newest row. Never allocates.
@@ -84,11 +90,14 @@ impl Load {
             self.usual = answers;
         }
         if intake.restarted() {
-            (self.recent, self.flowing) = (self.usual, 0.0);
+            (self.recent, self.flowing, self.short) = (self.usual, 0.0, 0.0);
             self.patience.end();
         }
         self.recent = self.recent_with(answers);
-        self.flowing = if self.recent < RARE * self.usual { 0.0 } else { self.flowing + 1.0 };
+        let enough = RARE * self.usual;
+        self.short = (self.short + enough - answers).clamp(0.0, LEAST);
+        let is_rare = self.recent < enough && self.short >= LEAST;
+        self.flowing = if is_rare { 0.0 } else { self.flowing + 1.0 };
         let weight = (1.0 / self.taken).max(1.0 / (f64::from(FORGETS) * self.rows));
         self.variance += weight * ((self.recent - self.usual).powi(2) - self.variance);
         self.usual += weight * (answers - self.usual);
@@ -100,16 +109,24 @@ impl Load {
         if self.columns.is_empty() {
             return false;
         }
-        if alone && self.recent < (1.0 + FALLEN) * self.usual {
+        if alone && self.has_fallen(self.recent) {
             self.patience.end();
         }
         self.patience.step(begins && (self.patience.is_on() || self.is_up(self.recent)))
     }
 
-    /// Whether an episode would wait that begins between two rows, with a row of these values.
-    pub(crate) fn would_hold(&self, values: &[f64]) -> bool {
-        let is_up = || self.is_up(self.recent_with(self.answers(values)));
-        !self.columns.is_empty() && self.patience.would_wait() && (self.patience.is_on() || is_up())
+    /// Whether an episode would wait that begins between two rows, with a row of these values that covers `part` of the
+    /// interval, in (0, 1\]. `alone`: that row is over without longer rows.
+    pub(crate) fn would_hold(&self, values: &[f64], part: f64, alone: bool) -> bool {
+        if self.columns.is_empty() || !self.patience.would_wait() {
+            return false;
+        }
+        let with_row = self.recent_with(self.answers(values));
+        if !self.patience.is_on() {
+            return self.is_up(with_row);
+        }
+        // Few answers of a part are noise: it counts as much as it covers.
+        !(alone && self.has_fallen(self.recent + part * (with_row - self.recent)))
     }
 
     /// The answers in a row; those of columns without a value so far are none.
@@ -129,6 +146,11 @@ impl Load {
         self.flowing > self.rows
             && above >= LEAST.max(RISES * self.usual)
             && above * above >= DEVIATIONS * DEVIATIONS * self.variance
+    }
+
+    /// Whether load has fallen with this average.
+    fn has_fallen(&self, recent: f64) -> bool {
+        recent < (1.0 + FALLEN) * self.usual
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -156,10 +178,23 @@ mod tests {
     impl LoadFixture {
         /// A service that has answered 9, 10 or 11 requests in each of 100 rows.
         fn new() -> Self {
-            let column = Column { load: true, ..Column::new(ColumnKind::Increment, 0) };
-            let mut fixture = Self { load: Load::new(&[column], Some(ROWS)), intake: Intake::new(1), rows: 0 };
+            let mut fixture = Self::unseen();
             fixture.ordinary(100);
             fixture
+        }
+
+        /// A service that has answered 4, 4, 0 and 0 requests in turn, in 100 rows.
+        fn of_few_answers() -> Self {
+            let mut fixture = Self::unseen();
+            for row in 0..100 {
+                let _ = fixture.step(if row % 4 < 2 { 4.0 } else { 0.0 }, false, false);
+            }
+            fixture
+        }
+
+        fn unseen() -> Self {
+            let column = Column { load: true, ..Column::new(ColumnKind::Increment, 0) };
+            Self { load: Load::new(&[column], Some(ROWS)), intake: Intake::new(1), rows: 0 }
         }
 
         /// Takes ordinary rows.
@@ -232,6 +267,19 @@ mod tests {
     }
 
     #[test]
+    fn few_answers_a_row_are_rare_only_if_rows_are_short_of_some() {
+        let (mut busy, mut stood) = (LoadFixture::of_few_answers(), LoadFixture::of_few_answers());
+
+        // In every fourth row the average is .8, of 2 that are usual: two rows without any are nothing unusual.
+        assert_eq!(busy.held([10.0; 3]), [true; 3]);
+
+        (0..3).for_each(|_| _ = stood.step(0.0, false, false));
+        assert_eq!(stood.held([10.0; 3]), [false; 3]);
+        (0..10).for_each(|_| _ = stood.step(2.0, false, false));
+        assert_eq!(stood.held([10.0; 3]), [false; 3], "not for long enough");
+    }
+
+    #[test]
     fn load_that_comes_in_bursts_all_the_time_explains_nothing() {
         let mut service = LoadFixture::new();
 
@@ -246,11 +294,23 @@ mod tests {
     fn between_two_rows_an_episode_waits_as_it_would_with_such_a_row() {
         let mut service = LoadFixture::new();
 
-        assert_eq!([OVERLOAD, 10.0, f64::NAN].map(|answers| service.load.would_hold(&[answers])), [true, false, false]);
+        let would_hold = |service: &LoadFixture, answers: f64| service.load.would_hold(&[answers], 1.0, true);
+        assert_eq!([OVERLOAD, 10.0, f64::NAN].map(|answers| would_hold(&service, answers)), [true, false, false]);
         assert!(service.step(OVERLOAD, true, true));
-        assert!(service.load.would_hold(&[10.0]), "it has begun to wait");
+        assert!(would_hold(&service, 10.0), "it has begun to wait");
         let _ = service.held([OVERLOAD; ROWS]);
-        assert!(!service.load.would_hold(&[OVERLOAD]));
+        assert!(!would_hold(&service, OVERLOAD));
+    }
+
+    #[test]
+    fn between_two_rows_load_has_fallen_by_as_much_as_such_a_row_covers() {
+        let mut service = LoadFixture::new();
+        assert_eq!(service.held([OVERLOAD, 10.0]), [true; 2]);
+
+        // The average is 14.9. A whole row of 10 makes it 12.5, half of one 13.7; it has fallen below 12.7.
+        let rows = [(0.5, true), (1.0, false), (1.0, true)];
+        assert_eq!(rows.map(|(part, alone)| service.load.would_hold(&[10.0], part, alone)), [true, true, false]);
+        assert!(!service.step(10.0, true, true), "as the row says then");
     }
 
     #[test]
@@ -262,7 +322,7 @@ mod tests {
             service.ordinary(100);
 
             assert_eq!(service.held([OVERLOAD; 3]), [false; 3]);
-            assert!(!service.load.would_hold(&[OVERLOAD]) && service.load.bytes() == 0);
+            assert!(!service.load.would_hold(&[OVERLOAD], 1.0, true) && service.load.bytes() == 0);
         }
     }
 }

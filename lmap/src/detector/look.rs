@@ -88,14 +88,16 @@ impl Detector {
             }
             square = pipeline.scorer.score(projection);
         }
-        let moved = self.moved_constants(pipeline, values, row);
+        let (moved, is_indicated) = self.moved_constants(pipeline, values, row);
         let constants = pipeline.constant_rule.square(moved, pipeline.gamma_in_force());
         let group = row.part * pipeline.group_square(projection);
         let long = pipeline.long_square(&pipeline.long_rows.squares_with(&projection.z, row.part));
-        let score = (row.part * square + constants).max(group).max(long).sqrt().min(f64::MAX);
+        let alone = (row.part * square + constants).max(group);
+        let score = alone.max(long).sqrt().min(f64::MAX);
         let threshold = pipeline.gamma_in_force() * self.settings.episode_margin;
         let may_begin = self.episodes.would_begin() && self.steady_after(score, pipeline) >= threshold;
-        let begins = may_begin && !self.load.would_hold(values);
+        let is_over_alone = alone >= threshold.powi(2);
+        let begins = may_begin && (is_indicated || !self.load.would_hold(values, row.part, is_over_alone));
         Some(InterimScore { score, over: score >= threshold, begins })
     }
 
@@ -131,9 +133,9 @@ impl Detector {
         }
     }
 
-    /// Constants that moved. A constant rate other than 0 cannot be told from a part of the interval: what comes once
-    /// per interval has come, or it has not.
-    fn moved_constants(&self, pipeline: &Pipeline, values: &[f64], row: BetweenRow<'_>) -> u32 {
+    /// How many constants moved, and whether an indicator did. A constant rate other than 0 cannot be told from a part
+    /// of the interval: what comes once per interval has come, or it has not.
+    fn moved_constants(&self, pipeline: &Pipeline, values: &[f64], row: BetweenRow<'_>) -> (u32, bool) {
         let moved = |constant: &&crate::constants::Constant| {
             let column = constant.column as usize;
             if !row.values[column].is_finite() {
@@ -143,7 +145,8 @@ impl Detector {
             let tells = row.part >= 1.0 || !is_rate || pipeline.standard.mean[column] == 0.0;
             tells && constant.would_move(values[column], self.move_of(column, values[column], row))
         };
-        pipeline.constants.iter().filter(moved).count() as u32
+        let moved = pipeline.constants.iter().filter(moved);
+        moved.fold((0, false), |(count, any), constant| (count + 1, any || constant.indicator))
     }
 
     /// The smoothed score with single rows capped, if a row with this score came next.

@@ -1,6 +1,6 @@
 //! Looks between rows.
 
-use crate::support::{Noise, Service, detector, run};
+use crate::support::{Noise, Service, detector, gauges, run};
 use lmap::{BetweenRow, Column, ColumnKind, Detector, Episode, InterimBuffer, Settings};
 
 const COLUMNS: usize = 12;
@@ -104,6 +104,43 @@ fn an_episode_that_ends_between_rows_does_not_begin_again_with_the_next() {
 
     let episodes: Vec<_> = (0..6).map(|_| run(&mut detector, &service.row()).episode).collect();
     assert_eq!(episodes, [Episode::Quiet; 6]);
+}
+
+/// A detector of a load of 9, 10 or 11 and an indicator beside the service's columns, and a function that makes rows.
+fn armed_with_load() -> (Detector, impl FnMut(f64, f64) -> Vec<f64>) {
+    let mut columns = gauges(COLUMNS);
+    let increment = |at: usize| Column::new(ColumnKind::Increment, at as u64);
+    columns.push(Column { load: true, ..increment(COLUMNS) });
+    columns.push(Column { indicator: true, ..increment(COLUMNS + 1) });
+    let settings = Settings { load_rows: Some(20), ..Settings::default() };
+    let mut detector = Detector::new(columns, settings, 1).expect("the settings are valid");
+    let mut service = Service::new(COLUMNS, 8);
+    let mut row = move |answers: f64, indicator: f64| {
+        let mut row = service.row();
+        row.extend([answers, indicator]);
+        row
+    };
+    for t in 0..700 {
+        let _ = run(&mut detector, &row(9.0 + f64::from(t % 3), 0.0));
+    }
+    (detector, row)
+}
+
+#[test]
+fn what_an_indicator_shows_between_rows_of_an_overload_does_not_wait_for_its_row() {
+    for indicator in [0.0, 1.0] {
+        let ((mut detector, mut row), mut buffer) = (armed_with_load(), InterimBuffer::default());
+        let before = row(60.0, 0.0);
+        let first = run(&mut detector, &before);
+        assert!(first.over && first.episode == Episode::Quiet, "{first:?}");
+
+        let values = row(60.0, indicator);
+        let look = detector.look(BetweenRow { values: &values, before: &before, part: 0.2 }, &mut buffer).unwrap();
+        assert!(look.over && look.begins == (indicator > 0.0), "{look:?}");
+
+        let began = run(&mut detector, &values).episode == Episode::Began;
+        assert_eq!(began, look.begins, "as the row says then");
+    }
 }
 
 #[test]
