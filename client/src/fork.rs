@@ -6,7 +6,7 @@
 
 use std::cell::RefCell;
 use std::mem::transmute;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::thread;
 use std::time::Duration;
@@ -20,6 +20,9 @@ const ATTEMPTS: u32 = 200;
 const ATTEMPTS_AT_LIST: u32 = 2_000;
 const WITHOUT_PAUSE: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(1);
+
+/// One more in a child than in its parent; 0 where there are no handlers, and nobody can tell.
+static GENERATION: AtomicU64 = AtomicU64::new(0);
 
 /// The sessions of this process, some of which may be gone.
 static SESSIONS: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
@@ -47,8 +50,9 @@ pub(crate) fn watch(shared: &Arc<Shared>) {
     if !cfg!(miri) && !ARE_SET.swap(true, Ordering::Relaxed) {
         // SAFETY: all three may be called at any fork: they do not panic, and release in a child what its own thread
         // took in its parent.
-        let status = unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) };
+        let status = unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after_in_child)) };
         ARE_SET.store(status == 0, Ordering::Relaxed);
+        GENERATION.fetch_add(u64::from(status == 0), Ordering::Relaxed);
     }
     if let Some(mut list) = patiently(ATTEMPTS_AT_LIST, try_list) {
         list.retain(|other| other.strong_count() > 0);
@@ -100,6 +104,17 @@ fn hold(shared: Arc<Shared>) -> Option<SessionGuard> {
     // SAFETY: the lock lies in the heap, in `shared`, which the result owns and drops after the guard.
     let guard = unsafe { transmute::<MutexGuard<'_, Session>, MutexGuard<'static, Session>>(guard) };
     Some(SessionGuard { _guard: guard, _shared: shared })
+}
+
+/// A number that a child does not have in common with its parent, without a system call; 0 if that is not known.
+#[cfg(feature = "tracing")]
+pub(crate) fn generation() -> u64 {
+    GENERATION.load(Ordering::Relaxed)
+}
+
+extern "C" fn after_in_child() {
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+    after();
 }
 
 /// In parent and child.

@@ -40,8 +40,8 @@
 //! # Cost
 //!
 //! Per span: two clock reads, four atomic operations, a shared and two uncontended locks. Nothing is allocated once a
-//! name is known, unless more spans are open than ever before. Of more than 16,384 open spans, the further ones are
-//! counted without errors and duration.
+//! name is known, unless more spans are open than ever before. Of more than 16,384 open spans, those that find no place
+//! are counted without errors and duration.
 
 #[cfg(feature = "tracing")]
 mod layer;

@@ -405,6 +405,70 @@ fn spans_of_several_threads_share_the_ring() {
 }
 
 #[test]
+fn nothing_of_an_earlier_span_is_told_of_those_that_take_its_place() {
+    let mut fixture = SpanFixture::new(|_| {
+        let full = tracing::info_span!("POST /pay", otel.kind = "server", card = "visa", late = tracing::field::Empty);
+        assert!(uview::spans::set_parent(&full, &call()));
+        full.record("late", 7);
+        full.in_scope(|| {
+            tracing::error!(n = 1, "refused");
+            (0..10).for_each(|_| tracing::info!("something happened"));
+        });
+        drop(full);
+        tracing::info_span!("charge").in_scope(|| ());
+        tracing::info_span!("render", n = 1).in_scope(|| tracing::info!("done"));
+    });
+
+    let records = fixture.records();
+
+    // Four events with a level fit beside the error.
+    assert_eq!((records[0].notes().count(), records[0].events().count(), records[0].left_out()), (6, 5, 6));
+    let target = Note::Text("target", "spans");
+    let notes = |n: usize| records[n].notes().collect::<Vec<_>>();
+    assert_eq!(notes(1), [Note::Name("charge"), target]);
+    assert_eq!(notes(2), [Note::Name("render"), Note::Integer("n", 1), target]);
+    assert_eq!((events(&records[1]), events(&records[2])), (vec![], vec!["done"]));
+    for record in &records[1..] {
+        let Head { trace, parent, kind, status, .. } = head(record);
+        assert_eq!((parent, kind, status, record.left_out()), (None, 1, Status::Unset, 0));
+        assert_ne!(trace, head(&records[0]).trace);
+    }
+}
+
+#[test]
+fn a_span_that_ends_on_another_thread_is_recorded_as_it_began() {
+    let mut fixture = SpanFixture::new(|_| {
+        let dispatch = tracing::dispatcher::get_default(Clone::clone);
+        for n in 0..20 {
+            let outer = tracing::info_span!("begun here", n);
+            let dispatch = dispatch.clone();
+            let work = move || {
+                let inner =
+                    tracing::dispatcher::with_default(&dispatch, || tracing::info_span!(parent: &outer, "there"));
+                drop(inner);
+                drop(outer);
+            };
+            std::thread::spawn(work).join().unwrap();
+        }
+    });
+
+    let records = fixture.records();
+
+    let mut ids = Vec::new();
+    assert_eq!(records.len(), 40);
+    for (n, pair) in records.chunks(2).enumerate() {
+        let (there, here) = (head(&pair[0]), head(&pair[1]));
+        assert_eq!((pair[0].name(), pair[1].name()), ("there", "begun here"));
+        assert_eq!((there.trace, there.parent, here.parent), (here.trace, Some(here.span), None));
+        assert!(pair[1].notes().any(|note| note == Note::Integer("n", n as i64)));
+        ids.extend([there.span, here.span]);
+    }
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), 40);
+}
+
+#[test]
 fn the_next_agent_is_told_of_the_ring_and_where_to_begin() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("services.sock");

@@ -209,6 +209,26 @@ mod threads {
     }
 
     #[test]
+    fn a_writer_that_makes_its_record_while_others_write_a_whole_lap_gives_it_up() {
+        let words = words(4);
+        let ring = cells(&words);
+        let slow = |laps: u64| {
+            ring.push_with(|made| {
+                (0..4 * laps).for_each(|n| assert!(ring.push(&record(10 + n))));
+                *made = record(1);
+                WORDS
+            })
+        };
+        let (mut tickets, mut read) = (Tickets::new(0), Vec::new());
+
+        assert_eq!((slow(0), slow(1)), (true, false));
+
+        let polled = tickets.poll(ring, |record| read.extend(whole(*record)));
+        // Tickets 0 and 1 were overwritten, the latter before it was claimed.
+        assert_eq!((read, polled.lost.overwritten, polled.lost.unfinished), (vec![10, 11, 12, 13], 2, 0));
+    }
+
+    #[test]
     fn a_reader_that_comes_later_begins_where_it_is_told() {
         let words = words(8);
         (0..6).for_each(|n| assert!(cells(&words).push(&record(n))));
@@ -271,12 +291,17 @@ mod mapped {
 
         assert!(writer.push(&[1, 2, 3]));
         assert!(writer.push(&[7; 80]));
+        let make = |words: &mut [u64; 63]| {
+            *words = [9; 63];
+            2
+        };
+        assert!(writer.push_with(make));
         writer.count_dropped();
         let mut read = Vec::new();
-        let polled = reader.poll(|record| read.push((record[0], record[2], record[62])));
+        let polled = reader.poll(|record| read.push((record[0], record[1], record[2], record[62])));
 
-        assert_eq!(read, [(1, 3, 0), (7, 7, 7)]);
-        assert_eq!((polled.read, writer.written(), reader.dropped()), (2, 2, 1));
+        assert_eq!(read, [(1, 2, 3, 0), (7, 7, 7, 7), (9, 9, 0, 0)]);
+        assert_eq!((polled.read, writer.written(), reader.dropped()), (3, 3, 1));
         assert_eq!((writer.reserve_ids(2), writer.reserve_ids(1)), (0, 2));
     }
 }

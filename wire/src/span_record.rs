@@ -175,6 +175,7 @@ impl Default for Notes {
 }
 
 /// Whether so many bytes of notes, of events and of their attributes fit into one record, each from a whole word on.
+#[inline]
 const fn fit(notes: usize, events: usize, attributes: usize) -> bool {
     let words = notes.div_ceil(8) + events::words(events, attributes) + attributes.div_ceil(8);
     events + attributes <= EVENTS_BYTES && words <= NOTES_BYTES / 8
@@ -197,8 +198,18 @@ impl Notes {
         (self.count, self.last) = (0, LastEvent::None);
     }
 
+    /// Has all that `other` has in place of its own. Copies no more than that is: 458 bytes at most.
+    pub fn copy_from(&mut self, other: &Self) {
+        let (notes, events) = (usize::from(other.length), NOTES_BYTES - usize::from(other.events + other.attributes));
+        self.bytes[..notes].copy_from_slice(&other.bytes[..notes]);
+        self.bytes[events..].copy_from_slice(&other.bytes[events..]);
+        (self.length, self.events, self.attributes) = (other.length, other.events, other.attributes);
+        (self.left_out, self.count, self.last) = (other.left_out, other.count, other.last);
+    }
+
     /// Adds a text, cut to [`TEXT_BYTES`]. If it does not fit, it is left out and counted; but the last events give way
     /// to a name, a message and a state. `key` is empty but for attributes.
+    #[inline]
     pub fn text(&mut self, tag: Tag, key: &str, text: &str) {
         self.add(tag, key, cut(text).as_bytes());
     }
@@ -260,12 +271,15 @@ impl Notes {
         self.left_out = self.left_out.saturating_add(count);
     }
 
+    // Inlined, so that tags and keys that are known cost nothing.
+    #[inline]
     fn add(&mut self, tag: Tag, key: &str, value: &[u8]) {
         let (from, size) = (usize::from(self.length), NOTE_HEAD + key.len() + value.len());
-        if matches!(tag, Tag::Name | Tag::Message | Tag::State) {
-            self.make_room(from + size);
+        let mut fits = key.len() <= KEY_BYTES && fit(from + size, self.events.into(), self.attributes.into());
+        if !fits && matches!(tag, Tag::Name | Tag::Message | Tag::State) {
+            fits = self.make_room(from + size);
         }
-        if key.len() > KEY_BYTES || !fit(from + size, self.events.into(), self.attributes.into()) {
+        if !fits {
             self.leave_out(1);
             return;
         }
@@ -305,6 +319,7 @@ impl Notes {
 }
 
 /// As much of `text` as is kept.
+#[inline]
 fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(TEXT_BYTES)]
 }

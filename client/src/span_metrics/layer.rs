@@ -56,8 +56,10 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for SpanMetricsLayer {
         let failed = fields.failed.unwrap_or(false);
         let series = fields.series.unwrap_or_else(|| self.names.get(attributes.metadata().name()));
         let start = self.clock.now();
-        let begun = self.open.begin(id.into_non_zero_u64(), || OpenSpan { series: Arc::clone(&series), start, failed });
-        if !begun {
+        let begin = |open: &mut Option<OpenSpan>| {
+            *open = Some(OpenSpan { series: Arc::clone(&series), start, failed });
+        };
+        if !self.open.begin(id.into_non_zero_u64(), begin) {
             series.count();
         }
     }

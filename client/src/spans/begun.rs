@@ -1,9 +1,10 @@
 //! A span that has begun and not ended.
 
+use core::num::{NonZeroU64, NonZeroU128};
+
 use wire::span_record::{Head, Notes, Status, Tag};
 use wire::time::UnixNanos;
 
-use crate::clock;
 use crate::spans::context::{SpanId, TraceContext, TraceId};
 use crate::spans::ring::SpanRing;
 use crate::spans::span::SpanKind;
@@ -22,18 +23,40 @@ pub(crate) struct BegunSpan {
 impl BegunSpan {
     /// A span named `name` with an id from `ring`: in the trace of `parent`, or in a new one. It begins when `start` is
     /// set.
-    pub(crate) fn new(ring: &SpanRing, name: &str, parent: Option<TraceContext>) -> Self {
-        let (trace, span): (TraceId, SpanId) = ring.ids();
-        let mut notes = Notes::default();
-        notes.text(Tag::Name, "", name);
+    pub(crate) fn new(ring: &SpanRing, name: &str, parent: Option<&TraceContext>) -> Self {
+        let mut span = Self::blank();
+        span.begin(ring, ring.reserve_ids(1), parent);
+        span.notes.text(Tag::Name, "", name);
+        span
+    }
+
+    /// Nobody's, for one to begin in it.
+    pub(crate) fn blank() -> Self {
+        let (trace, span) = (TraceId(NonZeroU128::MAX), SpanId(NonZeroU64::MAX));
         Self {
-            context: parent.map_or_else(|| TraceContext::new(trace, span), |parent| TraceContext { span, ..parent }),
-            parent: parent.map(|parent| parent.span),
+            context: TraceContext::new(trace, span),
+            parent: None,
             kind: SpanKind::Internal as u8,
             status: Status::Unset,
             start: UnixNanos::default(),
-            notes,
+            notes: Notes::default(),
         }
+    }
+
+    /// A span with the ids of `number` from `ring` begins in place of the one that was here: in the trace of `parent`,
+    /// or in a new one. It has no notes, and begins when `start` is set.
+    pub(crate) fn begin(&mut self, ring: &SpanRing, number: u64, parent: Option<&TraceContext>) {
+        self.context.span = ring.span_id(number);
+        match parent {
+            Some(parent) => self.follow(parent),
+            None => {
+                self.context.trace = ring.trace_id(number);
+                self.context.state.clear();
+                self.parent = None;
+            }
+        }
+        (self.kind, self.status) = (SpanKind::Internal as u8, Status::Unset);
+        self.notes.clear();
     }
 
     /// Continues the trace of `parent`, with the id that the span has.
@@ -53,10 +76,9 @@ impl BegunSpan {
         }
     }
 
-    /// Writes its record to `ring`, as of a span that ends now.
-    pub(crate) fn end(&mut self, ring: &SpanRing) {
-        let end = clock::unix_now();
-        let state = self.context.state;
+    /// Writes its record to `ring`, as of a span that ends at `end`.
+    pub(crate) fn end(&mut self, ring: &SpanRing, end: UnixNanos) {
+        let state = &self.context.state;
         if !state.is_empty() {
             self.notes.text(Tag::State, "", state.as_str());
         }

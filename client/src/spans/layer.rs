@@ -11,23 +11,25 @@ use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 use wire::span_record::{Notes, Status, Tag};
 
-use crate::clock;
 use crate::spans::begun::BegunSpan;
 use crate::spans::context::TraceContext;
-use crate::spans::fields::{EventFields, Fields};
+use crate::spans::fields::{EventFields, Fields, FixedFields};
 use crate::spans::open::OpenSpans;
+use crate::spans::reserved_ids::ReservedIds;
 use crate::spans::ring::SpanRing;
+use crate::{clock, fork};
 
 /// The attribute with the module that created the span.
 const TARGET: &str = "target";
 
 /// Writes every finished span into the client's ring ([`Client::span_layer`](crate::Client::span_layer)).
 ///
-/// Cost per span on the service's thread: two clock reads, four atomic operations, three uncontended locks, and a copy
-/// of at most 512 bytes: a few hundred nanoseconds at most (`cargo bench -p uview --features tracing --bench spans`).
-/// No system call. Memory is allocated only when more spans are open than ever before. An event within a span takes a
-/// clock read, two locks, and what printing its message and its fields takes; one lock if its span is not recorded, or
-/// has no room for it.
+/// Cost per span on the service's thread: two clock reads, two atomic operations, two locks (a third to find the span
+/// around it), and a copy of what is recorded, at most 512 bytes, twice if it has fields: a few hundred nanoseconds at
+/// most (`cargo bench -p uview --features tracing --bench spans`). A thread's spans are under locks of their own, but
+/// for chance, and for spans that end on another thread. No system call. Memory is allocated only when more spans are
+/// open than ever before. An event within a span takes a clock read, two locks, and what printing its message and its
+/// fields takes; one lock if its span is not recorded, or has no room for it.
 #[derive(Debug)]
 pub struct SpanLayer {
     recorder: Option<Recorder>,
@@ -38,7 +40,14 @@ pub struct SpanLayer {
 #[derive(Debug)]
 struct Recorder {
     ring: Arc<SpanRing>,
-    open: OpenSpans<BegunSpan>,
+    open: OpenSpans<SpanPlace>,
+}
+
+/// Where spans are recorded, one after the other.
+#[derive(Debug)]
+struct SpanPlace {
+    ids: ReservedIds,
+    span: BegunSpan,
 }
 
 impl SpanLayer {
@@ -60,7 +69,7 @@ impl SpanLayer {
 
     /// The context of the span `id`, if it is open and recorded.
     fn context(&self, id: &Id) -> Option<TraceContext> {
-        self.recorder.as_ref()?.open.with(id.into_non_zero_u64(), |open| open.context)
+        self.recorder.as_ref()?.with(id.into_non_zero_u64(), |span| span.context)
     }
 
     /// The nearest enclosing span that this layer records: a filter may hide some spans from the layer.
@@ -78,32 +87,58 @@ impl SpanLayer {
 }
 
 impl Recorder {
-    fn begin(&self, id: NonZeroU64, parent: Option<TraceContext>, attributes: &Attributes<'_>) {
-        let metadata = attributes.metadata();
-        let begun = self.open.begin(id, || {
-            let mut open = BegunSpan::new(&self.ring, metadata.name(), parent);
-            let mut fields = Fields::new(&mut open.notes);
-            attributes.record(&mut fields);
-            let fixed = fields.fixed;
-            fixed.set(&mut open);
-            open.notes.text(Tag::Text, TARGET, metadata.target());
-            open.start = clock::unix_now();
-            open
+    fn begin(&self, id: NonZeroU64, parent: Option<&TraceContext>, attributes: &Attributes<'_>) {
+        // Beside the lock, as in `on_record`. Without fields nothing is printed, and the notes are written in place.
+        let described = (!attributes.is_empty()).then(|| {
+            let mut notes = Notes::default();
+            let fixed = describe(&mut notes, attributes);
+            (notes, fixed)
         });
-        if !begun {
+        let (start, generation) = (clock::unix_now(), fork::generation());
+        let begin = |place: &mut Option<SpanPlace>| {
+            let SpanPlace { ids, span } =
+                place.get_or_insert_with(|| SpanPlace { ids: ReservedIds::default(), span: BegunSpan::blank() });
+            span.begin(&self.ring, ids.draw(&self.ring, generation), parent);
+            if let Some((notes, fixed)) = &described {
+                span.notes.copy_from(notes);
+                fixed.set(span);
+            } else {
+                _ = describe(&mut span.notes, attributes);
+            }
+            span.start = start;
+        };
+        if !self.open.begin(id, begin) {
             self.ring.count_dropped();
         }
     }
 
-    fn end(&self, id: NonZeroU64) {
-        self.open.end(id, |open| open.end(&self.ring));
+    /// Applies `change` to the span `id`, with a lock held; `None` if it is not open.
+    fn with<R>(&self, id: NonZeroU64, change: impl FnOnce(&mut BegunSpan) -> R) -> Option<R> {
+        self.open.with(id, |place| change(&mut place.span))
     }
+
+    fn end(&self, id: NonZeroU64) {
+        let end = clock::unix_now();
+        self.open.end(id, |place| place.span.end(&self.ring, end));
+    }
+}
+
+/// Notes of a span that begins: its name, its fields, and where it is in the program. Returns what fields say besides.
+fn describe(notes: &mut Notes, attributes: &Attributes<'_>) -> FixedFields {
+    let metadata = attributes.metadata();
+    notes.text(Tag::Name, "", metadata.name());
+    let mut fields = Fields::new(notes);
+    attributes.record(&mut fields);
+    let fixed = fields.fixed;
+    notes.text(Tag::Text, TARGET, metadata.target());
+    fixed
 }
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for SpanLayer {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         if let Some(recorder) = &self.recorder {
-            recorder.begin(id.into_non_zero_u64(), self.parent(attributes, &context), attributes);
+            let parent = self.parent(attributes, &context);
+            recorder.begin(id.into_non_zero_u64(), parent.as_ref(), attributes);
         }
     }
 
@@ -118,7 +153,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for SpanLayer {
             fixed.set(open);
             open.notes.add_all(&notes);
         };
-        _ = recorder.open.with(id.into_non_zero_u64(), change);
+        _ = recorder.with(id.into_non_zero_u64(), change);
     }
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
@@ -129,7 +164,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for SpanLayer {
         }
         let Some(recorder) = &self.recorder else { return };
         let Some(id) = context.event_span(event).map(|span| span.id().into_non_zero_u64()) else { return };
-        if recorder.open.with(id, |open| is_wanted(open, is_error, is_recorded)) != Some(true) {
+        if recorder.with(id, |open| is_wanted(open, is_error, is_recorded)) != Some(true) {
             return;
         }
         // Beside the lock: whatever a value's `Debug` does, it does not meet the lock.
@@ -144,7 +179,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for SpanLayer {
                 fields.add_to(&mut open.notes, metadata, at);
             }
         };
-        _ = recorder.open.with(id, change);
+        _ = recorder.with(id, change);
     }
 
     fn on_close(&self, id: Id, _context: Context<'_, S>) {
@@ -183,7 +218,7 @@ pub fn context(span: &Span) -> Option<TraceContext> {
 fn with_open<R>(span: &Span, change: impl FnOnce(&mut BegunSpan) -> R) -> Option<R> {
     let found = span.with_subscriber(|(id, dispatch)| {
         let recorder = dispatch.downcast_ref::<SpanLayer>()?.recorder.as_ref()?;
-        recorder.open.with(id.into_non_zero_u64(), change)
+        recorder.with(id.into_non_zero_u64(), change)
     });
     found.flatten()
 }

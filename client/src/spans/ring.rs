@@ -8,7 +8,7 @@ use region::OwnedRegion;
 use region::ring::{RingWriter, size_for};
 use wire::layout::VERSION;
 use wire::registration::ServiceMessage;
-use wire::span_record::{Head, Notes, RECORD_WORDS, Tag};
+use wire::span_record::{Head, Notes, Tag};
 
 use crate::problem::shortened;
 use crate::spans::context::{SpanId, TraceId};
@@ -37,18 +37,15 @@ impl SpanRing {
 
     /// Writes a finished span.
     pub(crate) fn push(&self, head: &Head, notes: &Notes) {
-        let mut words = [0; RECORD_WORDS];
-        let used = notes.span(head, &mut words);
         // If the writer had to give up, the reader counts the record as lost.
-        let _written = self.writer.push(&words[..used]);
+        let _written = self.writer.push_with(|words| notes.span(head, words));
     }
 
     /// Writes a request to keep `trace`.
     pub(crate) fn keep(&self, trace: TraceId, reason: &str) {
-        let (mut notes, mut words) = (Notes::default(), [0; RECORD_WORDS]);
+        let mut notes = Notes::default();
         notes.text(Tag::Name, "", reason);
-        let used = notes.keep(trace.0, &mut words);
-        let _written = self.writer.push(&words[..used]);
+        let _written = self.writer.push_with(|words| notes.keep(trace.0, words));
     }
 
     /// Counts a span that was not recorded because too many are open.
@@ -57,16 +54,27 @@ impl SpanRing {
         self.writer.count_dropped();
     }
 
-    /// New ids of a trace and a span, unique in this process and its forked children.
-    pub(crate) fn ids(&self) -> (TraceId, SpanId) {
-        let number = self.writer.reserve_ids(1).wrapping_mul(STEP);
-        let [span, high, low] = self.seeds.map(|seed| mixed(seed.wrapping_add(number)));
-        let trace = (u128::from(high) << 64) | u128::from(low);
-        (
-            TraceId(NonZeroU128::new(trace).unwrap_or(NonZeroU128::MAX)),
-            SpanId(NonZeroU64::new(span).unwrap_or(NonZeroU64::MAX)),
-        )
+    /// Reserves numbers of ids, unique in this process and its forked children. Returns the first of `count`.
+    pub(crate) fn reserve_ids(&self, count: u64) -> u64 {
+        self.writer.reserve_ids(count)
     }
+
+    /// The id of the trace that begins with the span of this number.
+    pub(crate) fn trace_id(&self, number: u64) -> TraceId {
+        let [_, high, low] = self.seeds.map(|seed| drawn(seed, number));
+        let trace = (u128::from(high) << 64) | u128::from(low);
+        TraceId(NonZeroU128::new(trace).unwrap_or(NonZeroU128::MAX))
+    }
+
+    /// The id of the span of this number.
+    pub(crate) fn span_id(&self, number: u64) -> SpanId {
+        SpanId(NonZeroU64::new(drawn(self.seeds[0], number)).unwrap_or(NonZeroU64::MAX))
+    }
+}
+
+/// The random number of this number from `seed`.
+const fn drawn(seed: u64, number: u64) -> u64 {
+    mixed(seed.wrapping_add(number.wrapping_mul(STEP)))
 }
 
 /// The last step of SplitMix64 (Steele, Lea, Flood 2014): a bijection, so that different numbers stay different.
@@ -160,11 +168,15 @@ mod tests {
     #[test]
     fn ids_differ() {
         let ring = SpanRing::create("payment", 8).unwrap();
-        let ids: HashSet<_> = (0..10_000).map(|_| ring.ids()).collect();
+        let ids = |ring: &SpanRing| {
+            let number = ring.reserve_ids(1);
+            (ring.trace_id(number), ring.span_id(number))
+        };
+        let all: HashSet<_> = (0..10_000).map(|_| ids(&ring)).collect();
         let other = SpanRing::create("payment", 8).unwrap();
 
-        assert_eq!(ids.iter().map(|(_, span)| *span).collect::<HashSet<_>>().len(), 10_000);
-        assert_eq!(ids.iter().map(|(trace, _)| *trace).collect::<HashSet<_>>().len(), 10_000);
-        assert!(!ids.contains(&other.ids()));
+        assert_eq!(all.iter().map(|(_, span)| *span).collect::<HashSet<_>>().len(), 10_000);
+        assert_eq!(all.iter().map(|(trace, _)| *trace).collect::<HashSet<_>>().len(), 10_000);
+        assert!(!all.contains(&ids(&other)));
     }
 }

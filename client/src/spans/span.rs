@@ -90,7 +90,7 @@ impl Span {
     pub(crate) fn begin(ring: Option<Arc<SpanRing>>, name: &str) -> Self {
         let above = current::context();
         let recorded = ring.map(|ring| {
-            let mut span = BegunSpan::new(&ring, name, above);
+            let mut span = BegunSpan::new(&ring, name, above.as_ref());
             span.start = clock::unix_now();
             RecordedSpan { ring, process: environment::process(), span }
         });
@@ -204,7 +204,7 @@ impl Drop for Span {
         if let Some(RecordedSpan { ring, process, span }) = &mut self.recorded
             && *process == environment::process()
         {
-            span.end(ring);
+            span.end(ring, clock::unix_now());
         }
     }
 }

@@ -12,6 +12,8 @@ const IDS: usize = 1;
 const DROPPED: usize = 2;
 /// The first slot of the first cell: on another cache line than the words that all writers change.
 pub(crate) const CELLS_AT: usize = 8;
+/// The first word of a record on the second cache line of its cell: the sequence word is on the first.
+const SECOND_LINE: usize = 7;
 
 /// An atomic word: `AtomicU64`, or loom's, which tries every order of events.
 #[expect(missing_docs, reason = "as those of AtomicU64")]
@@ -73,6 +75,37 @@ impl<W, const WORDS: usize> Clone for Cells<'_, W, WORDS> {
 
 impl<W, const WORDS: usize> Copy for Cells<'_, W, WORDS> {}
 
+/// A cell whose ticket was drawn, and that is not claimed yet.
+struct DrawnCell<'a, W> {
+    sequence: &'a W,
+    /// Those of its record.
+    words: &'a [W],
+    /// The sequence word as it was found.
+    found: u64,
+    /// What it is while the record is written.
+    claimed: u64,
+}
+
+impl<W: Word> DrawnCell<'_, W> {
+    /// Claims the cell and writes `record`; `false` if the writer had to give it up.
+    fn write(self, record: &[u64]) -> bool {
+        let Self { sequence, words, found, claimed } = self;
+        // Odd: another writer has claimed the cell. Larger: a writer with a later ticket was faster.
+        let free = found.is_multiple_of(2) && found < claimed;
+        // Acquire: the stores of the cell's last writer come before those of this one.
+        if !(free && sequence.compare_exchange(found, claimed, Ordering::Acquire)) {
+            return false;
+        }
+        // A reader that sees one of the words to come sees the claim, too.
+        W::fence(Ordering::Release);
+        for (word, value) in words.iter().zip(record) {
+            word.store(*value, Ordering::Relaxed);
+        }
+        sequence.store(claimed.wrapping_add(1), Ordering::Release);
+        true
+    }
+}
+
 impl<'a, W: Word, const WORDS: usize> Cells<'a, W, WORDS> {
     /// Words of a cell: the sequence word and a record.
     pub(crate) const CELL: usize = 1 + WORDS;
@@ -114,23 +147,27 @@ impl<'a, W: Word, const WORDS: usize> Cells<'a, W, WORDS> {
 
     /// Writes `record` as the next one; `false` if the writer had to give it up. Never waits.
     pub fn push(&self, record: &[u64]) -> bool {
+        self.draw().write(record)
+    }
+
+    /// The same of a record that `make` writes, of so many words as it returns. It does so while the cell comes from
+    /// a cache farther away: a lap ago is long ago.
+    #[inline]
+    pub fn push_with(&self, make: impl FnOnce(&mut [u64; WORDS]) -> usize) -> bool {
+        let cell = self.draw();
+        let mut record = [0; WORDS];
+        let used = make(&mut record);
+        cell.write(&record[..used.min(WORDS)])
+    }
+
+    /// Draws the next ticket.
+    fn draw(&self) -> DrawnCell<'a, W> {
         let ticket = self.words[NEXT].fetch_add(1, Ordering::Relaxed);
         let (sequence, words) = self.cell(ticket);
         let found = sequence.load(Ordering::Relaxed);
-        let claimed = ticket.wrapping_mul(2).wrapping_add(1);
-        // Odd: another writer has claimed the cell. Larger: a writer with a later ticket was faster.
-        let free = found.is_multiple_of(2) && found < claimed;
-        // Acquire: the stores of the cell's last writer come before those of this one.
-        if !(free && sequence.compare_exchange(found, claimed, Ordering::Acquire)) {
-            return false;
-        }
-        // A reader that sees one of the words to come sees the claim, too.
-        W::fence(Ordering::Release);
-        for (word, value) in words.iter().zip(record) {
-            word.store(*value, Ordering::Relaxed);
-        }
-        sequence.store(claimed.wrapping_add(1), Ordering::Release);
-        true
+        // For its line only, which comes along with the first one: most records take two.
+        _ = words.get(SECOND_LINE).map(|word| word.load(Ordering::Relaxed));
+        DrawnCell { sequence, words, found, claimed: ticket.wrapping_mul(2).wrapping_add(1) }
     }
 
     /// Copies the record of `ticket` to `record`, which is valid only if this returns [`CellState::Record`].

@@ -40,6 +40,13 @@ impl RingWriter {
         self.cells().is_some_and(|cells| cells.push(&record[..record.len().min(RECORD_WORDS)]))
     }
 
+    /// The same of a record that `make` writes, of so many words as it returns: it is made while the cell's cache lines
+    /// come. A thread that is stopped meanwhile has drawn its ticket, and may have to give the record up.
+    #[inline]
+    pub fn push_with(&self, make: impl FnOnce(&mut [u64; RECORD_WORDS]) -> usize) -> bool {
+        self.cells().is_some_and(|cells| cells.push_with(make))
+    }
+
     /// Reserves `count` ids, unique among all writers of this ring. Returns the first.
     #[must_use]
     pub fn reserve_ids(&self, count: u64) -> u64 {

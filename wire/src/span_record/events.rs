@@ -26,6 +26,7 @@ pub struct Event<'a> {
 pub struct EventNotes<'a>(&'a mut Notes);
 
 /// Words of so many bytes of events. If they have attributes, they end in a byte that says how many words those take.
+#[inline]
 pub(super) const fn words(events: usize, attributes: usize) -> usize {
     let bytes = if attributes > 0 { events + 1 } else { events };
     bytes.div_ceil(8)
@@ -67,14 +68,15 @@ impl Notes {
     }
 
     /// Leaves out the events that came last, until there is room for so many bytes of notes. They stay if even that
-    /// would not do. O(events²), of at most 24.
-    pub(super) fn make_room(&mut self, notes: usize) {
+    /// would not do: then it is `false`. O(events²), of at most 24.
+    pub(super) fn make_room(&mut self, notes: usize) -> bool {
         if !fit(notes, 0, 0) {
-            return;
+            return false;
         }
         while !fit(notes, self.events.into(), self.attributes.into()) {
             self.leave_out_last();
         }
+        true
     }
 
     /// Leaves out the event that came last, with its attributes, and counts them.
@@ -116,6 +118,9 @@ impl Notes {
 
     /// Writes events and their attributes to the first of `words`. Returns how many words each of both took.
     pub(super) fn write_events(&self, words: &mut [u64]) -> (usize, usize) {
+        if self.events == 0 {
+            return (0, 0);
+        }
         let end = NOTES_BYTES - usize::from(self.attributes);
         let (events, attributes) = (&self.bytes[end - usize::from(self.events)..end], &self.bytes[end..]);
         let (event_words, attribute_words) =

@@ -27,6 +27,11 @@ impl ShortText {
         line
     }
 
+    /// Removes the text.
+    pub const fn clear(&mut self) {
+        self.length = 0;
+    }
+
     /// The text as a string slice.
     #[must_use]
     pub fn as_str(&self) -> &str {

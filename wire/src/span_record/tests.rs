@@ -69,6 +69,43 @@ fn all_notes_are_added_to_others_with_what_did_not_fit_among_them() {
     assert_eq!((record.notes().count(), record.events().count(), record.left_out()), (8, 0, 1));
 }
 
+/// All that a record with `notes` says.
+fn told(notes: &Notes) -> String {
+    let record = read(notes);
+    let attributes: Vec<Vec<_>> = (0..4).map(|event| record.event_attributes(event).collect()).collect();
+    let (notes, events) = (record.notes().collect::<Vec<_>>(), record.events().collect::<Vec<_>>());
+    format!("{notes:?} {events:?} {attributes:?} {}", record.left_out())
+}
+
+#[test]
+fn a_copy_has_what_the_original_has_and_nothing_of_what_was_there_before() {
+    let mut before = Notes::default();
+    before.text(Tag::Name, "", &"before".repeat(20));
+    before.event("happened before", UnixNanos(5));
+    describe(&mut before, &[Note::Text("of", "before")]);
+    before.integer(&"k".repeat(KEY_BYTES + 1), 1);
+    let mut eventful = Notes::default();
+    eventful.text(Tag::Name, "", "GET /pay");
+    eventful.event("retried", UnixNanos(6));
+    describe(&mut eventful, &[Note::Integer("attempt", 2)]);
+    eventful.event("given up", UnixNanos(7));
+    let mut short = Notes::default();
+    short.text(Tag::Name, "", "GET");
+
+    for original in [before.clone(), eventful, short] {
+        let (mut copy, mut original) = (before.clone(), original);
+        copy.copy_from(&original);
+        assert_eq!(told(&copy), told(&original));
+        // Both go on alike.
+        for notes in [&mut copy, &mut original] {
+            notes.event("later", UnixNanos(9));
+            describe(notes, &[Note::Bool("b", true)]);
+            notes.integer("n", -3);
+        }
+        assert_eq!(told(&copy), told(&original));
+    }
+}
+
 #[test]
 fn long_texts_are_cut_at_a_character_and_notes_that_do_not_fit_are_counted() {
     let mut notes = Notes::default();
