@@ -71,14 +71,14 @@ pub struct Counts {
     pub lost_requests: Count,
 }
 
-/// The latest paces that the thread has not taken yet.
-type LeftPaces = Arc<Mutex<Option<Paces>>>;
+/// The latest paces, until the thread has taken them.
+type LatestPaces = Arc<Mutex<Option<Paces>>>;
 
 /// Sends requests to the measuring thread.
 #[derive(Clone, Debug)]
 pub struct RequestSender {
     sender: SyncSender<Request>,
-    paces: LeftPaces,
+    paces: LatestPaces,
     counts: Arc<Counts>,
 }
 
@@ -142,7 +142,7 @@ struct Measurer {
     processes: BTreeMap<ConnectionId, MonitoredProcess>,
     interval: Nanos,
     times: SamplingTimes,
-    paces: LeftPaces,
+    paces: LatestPaces,
     /// Limit of open files.
     files: usize,
     /// Whether files with context switches stay open, which are half of those of threads.

@@ -40,8 +40,8 @@ fn in_time(length: Nanos, usual: Nanos) -> Option<Nanos> {
     (whole > 0 && length.0.abs_diff(whole) <= usual / DIFFERS).then_some(length)
 }
 
-/// The time of an export that was due at `due` and came late, at `came`. It is a little later than `due`, so little that
-/// a reader does not see it: the times of exports that are late from now on get to their arrivals, without a jump.
+/// The time of an export that was due at `due` and came late, at `came`. It is a little later than `due`, so little
+/// that a reader does not see it: times of exports that are late from now on get to their arrivals, without a jump.
 fn of_late(due: Nanos, came: Nanos, usual: Nanos) -> Option<Nanos> {
     let (least, most) = (usual.0 / DIFFERS, usual.0.saturating_mul(LATEST));
     let late = came.since(due).filter(|late| least < late.0 && late.0 <= most)?;

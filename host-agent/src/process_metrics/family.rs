@@ -67,8 +67,7 @@ impl core::fmt::Debug for Family {
 impl Family {
     /// Nothing measured yet; a sample is to be taken every `interval`. Expensive values are read once a second at most,
     /// and connections less often if there are many: listing them takes three percent of a core, as calculated. Where
-    /// samples may come faster, each has all counters: all of a sample have one time, and those of an earlier one would
-    /// be divided by a wrong one when that changes.
+    /// samples may come faster, each has all counters: what is of an earlier sample would be divided by a wrong time.
     #[must_use]
     pub fn new(interval: Nanos) -> Self {
         // A sample may come a little early.

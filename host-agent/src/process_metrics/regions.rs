@@ -14,13 +14,13 @@ use crate::sampling_times::FASTEST;
 /// The regions of one process. Each says when all of its values were sampled.
 pub(super) struct ProcessRegions {
     usual: OwnedRegion,
-    /// Those of expensive values, where they are of the usual sample now, and of an earlier one then: an increment would
-    /// be divided by the time between samples of the others.
+    /// That of expensive values, where some samples have them and others do not: an increment would be divided by the
+    /// time between two samples of the others.
     expensive: Option<OwnedRegion>,
 }
 
-/// Whether expensive values have a region of their own if samples come every `interval`. Where those do not come faster,
-/// or all of them have these values, one time is enough.
+/// Whether expensive values have a region of their own if samples come every `interval`. Where all samples have these
+/// values, or none ever comes faster, one time is enough: then the values are always as old, or as new.
 fn are_apart(interval: Nanos) -> bool {
     FASTEST < interval && interval < SLOW_AT
 }
