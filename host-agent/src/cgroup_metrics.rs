@@ -282,21 +282,22 @@ impl Cgroups {
 
     fn run(&mut self, node: &Weak<Node>, clock: Clock, orders: &Receiver<CgroupOrder>) {
         let interval = self.settings.interval;
-        let mut next = clock.now();
+        let time = || clock.now();
+        let mut next = time();
         loop {
             let order = if self.settings.is_wanted() {
                 let due = self.replicas.values().map(|replica| self.times.due(&replica.service, replica.last)).min();
                 let due = due.map_or(next, |due| due.min(next));
-                orders.recv_timeout(due.since(clock.now()).unwrap_or(Nanos::ZERO).into())
+                orders.recv_timeout(due.since(time()).unwrap_or(Nanos::ZERO).into())
             } else {
                 orders.recv().map_err(RecvTimeoutError::from)
             };
             let Some(node) = node.upgrade() else { return };
             match order {
                 Ok(CgroupOrder::Read(patterns)) => {
-                    self.follow(patterns, &node, clock.now());
+                    self.follow(patterns, &node, &time);
                     // While there was nothing to read, no round was missed.
-                    next = next.max(clock.now());
+                    next = next.max(time());
                     continue;
                 }
                 Ok(CgroupOrder::Follow(paces)) => {
@@ -306,33 +307,36 @@ impl Cgroups {
                 Ok(CgroupOrder::End) | Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            if clock.now() < next {
-                self.sample(&node, clock.now());
+            if time() < next {
+                self.sample(&node, &time);
                 continue;
             }
-            self.round(&node, clock.now());
-            let late = clock.now().0.saturating_sub(next.0) / interval.0.max(1);
+            self.round(&node, &time);
+            let late = time().0.saturating_sub(next.0) / interval.0.max(1);
             self.counts.late_rounds.add(late);
             next = next.plus(Nanos(interval.0.saturating_mul(late + 1)));
         }
     }
 
-    /// Reads the cgroups that are due, which are all of them as a rule, and looks for new ones if it is time.
-    fn round(&mut self, node: &Node, now: Nanos) {
+    /// Reads the cgroups that are due, which are all of them as a rule, and looks for new ones if it is time. Asks
+    /// `time` for each: reading many takes a while.
+    fn round(&mut self, node: &Node, time: &dyn Fn() -> Nanos) {
+        let now = time();
         self.take_identities(node);
-        self.sample(node, now);
+        self.sample(node, time);
         let pods = self.settings.containers.as_ref().map_or(0, |containers| containers.pods.version());
         if now >= self.next_scan || pods != self.pods {
             self.pods = pods;
             self.next_scan = now.plus(self.settings.scan_interval);
-            self.scan(node, now);
+            self.scan(node, now, time);
         }
         self.counts.cgroups.store(self.replicas.len() as u64, Ordering::Relaxed);
     }
 
     /// Reads what `patterns` name, in place of what others named. A cgroup that has the service that it had stays as it
     /// is.
-    fn follow(&mut self, patterns: Vec<Pattern>, node: &Node, now: Nanos) {
+    fn follow(&mut self, patterns: Vec<Pattern>, node: &Node, time: &dyn Fn() -> Nanos) {
+        let now = time();
         self.settings.patterns = patterns;
         self.take_identities(node);
         let Self { settings, replicas, .. } = self;
@@ -347,7 +351,7 @@ impl Cgroups {
             node.cgroup_files.remove(&path);
         }
         self.next_scan = now.plus(self.settings.scan_interval);
-        self.scan(node, now);
+        self.scan(node, now, time);
         self.counts.cgroups.store(self.replicas.len() as u64, Ordering::Relaxed);
     }
 
@@ -373,21 +377,22 @@ impl Cgroups {
         }
     }
 
-    /// Reads the cgroups that are due, and those that are in a moment.
-    fn sample(&mut self, node: &Node, now: Nanos) {
+    /// Reads the cgroups that are due, and those that are in a moment. The turn is one for the times from which next
+    /// samples count, so that they stay together; each sample says when it was taken itself.
+    fn sample(&mut self, node: &Node, time: &dyn Fn() -> Nanos) {
         let Self { settings, replicas, times, buffer, values, counts, .. } = self;
         let pods = settings.containers.as_ref().map(|containers| &*containers.pods);
         let (mut vanished, mut extra, mut all) = (false, 0, 0);
-        let began = node.clock().now();
+        let began = time();
         replicas.retain(|path, replica| {
-            if !times.is_due(&replica.service, replica.last, now) {
+            if !times.is_due(&replica.service, replica.last, began) {
                 return true;
             }
-            let taken = times.taken(&replica.service, replica.last, now);
+            let taken = times.taken(&replica.service, replica.last, began);
             replica.last = taken.last;
             (extra, all) = (extra + usize::from(taken.is_extra), all + 1);
             let was_running = replica.measured.is_some();
-            if let Err(error) = replica.sample(now, (node, pods), buffer, values) {
+            if let Err(error) = replica.sample(time(), (node, pods), buffer, values) {
                 tracing::info!(path, %error, "cgroup not read any more");
                 node.service_gone(replica.connection);
                 node.cgroup_files.remove(path);
@@ -402,15 +407,16 @@ impl Cgroups {
             counts.samples.one_more();
             true
         });
-        let took = node.clock().now().since(began).unwrap_or(Nanos::ZERO);
-        times.rest(now.plus(took), took, (extra, all));
+        let ended = time();
+        times.rest(ended, ended.since(began).unwrap_or(Nanos::ZERO), (extra, all));
         if vanished {
             // A unit that restarts has a new cgroup at once, of the same name.
             self.next_scan = Nanos::ZERO;
         }
     }
 
-    fn scan(&mut self, node: &Node, now: Nanos) {
+    /// Looks for new cgroups in the turn of `now`.
+    fn scan(&mut self, node: &Node, now: Nanos, time: &dyn Fn() -> Nanos) {
         let limit = self.settings.limit;
         let known = |path: &str| self.replicas.contains_key(path);
         let room = limit.saturating_sub(self.replicas.len());
@@ -427,7 +433,7 @@ impl Cgroups {
         }
         self.unreadable.retain(|path| found.services.contains_key(path));
         for (path, service) in found.services {
-            match self.open(node, (&path, &service), now) {
+            match self.open(node, (&path, &service), now, time) {
                 Ok(replica) => {
                     let files = replica.measured.as_ref().map_or(0, MeasuredCgroup::files);
                     tracing::info!(path, service, files, "cgroup is read");
@@ -459,7 +465,14 @@ impl Cgroups {
         }
     }
 
-    fn open(&mut self, node: &Node, (path, service): (&str, &str), now: Nanos) -> Result<Replica, OpenError> {
+    /// Opens a cgroup that was found in the turn of `now`, and takes its first sample.
+    fn open(
+        &mut self,
+        node: &Node,
+        (path, service): (&str, &str),
+        now: Nanos,
+        time: &dyn Fn() -> Nanos,
+    ) -> Result<Replica, OpenError> {
         let of_pattern = self.settings.by_pattern(path).is_some_and(|name| name == service);
         let folder = path.rsplit('/').next().unwrap_or(path);
         let member = self.settings.containers.as_ref().and_then(|containers| containers.pods.member(path));
@@ -467,11 +480,14 @@ impl Cgroups {
         let (service, instance) = (ServiceName::new(service)?, InstanceName::new(&instance)?);
         let mut measured = MeasuredCgroup::open(&self.hierarchies, path).ok_or(OpenError::NoFile)?;
         measured.find_network(&mut self.buffer);
+        let first = time();
         measured.read(&mut self.buffer, &mut self.values)?;
         let container = self.settings.containers.as_ref().and_then(|containers| containers.pods.container(path));
         let names = (service.clone(), instance.clone());
-        let mut replica = Replica::new(measured, container, (service, instance), &mut self.values, (node, now))?;
+        let mut replica = Replica::new(measured, container, (service, instance), &mut self.values, (node, first))?;
         replica.of_pattern = of_pattern;
+        // In one turn with the others.
+        replica.last = now;
         let mut files = self.hierarchies.iter().map(|hierarchy| processes_file(&hierarchy.root.join(path)));
         if let Some(file) = files.find(|file| file.exists()) {
             node.cgroup_files.add(path, names, file);

@@ -6,6 +6,7 @@
 //! series: those that the first of them has chosen. Of replicas and of series one sender may have three times what is
 //! free.
 
+mod export_times;
 mod exporter;
 mod metrics;
 #[cfg(test)]

@@ -8,19 +8,18 @@ mod family;
 mod measures;
 mod proc_file;
 mod process;
+mod regions;
 mod tasks;
 mod tracker;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use agent_runtime::Count;
+use agent_runtime::{Count, lock};
 use region::OwnedRegion;
-use wire::layout::RegionSize;
 use wire::name::ServiceName;
 use wire::registration::PlacedSeries;
 use wire::time::Nanos;
@@ -33,6 +32,7 @@ pub use family::Family;
 pub use measures::{Measure, Values, periods};
 use process::MeasuredProcess;
 pub use process::ProcessError;
+use regions::ProcessRegions;
 pub use tracker::ProcessTracker;
 
 /// Queued requests to the thread.
@@ -54,8 +54,8 @@ pub enum Request {
     },
     /// The connection ended.
     Forget(ConnectionId),
-    /// Processes of these services are measured as often as those are fetched.
-    Follow(Paces),
+    /// Services are fetched at other paces: [`RequestSender::follow`] has left them.
+    Follow,
 }
 
 /// Counters of the thread.
@@ -71,10 +71,14 @@ pub struct Counts {
     pub lost_requests: Count,
 }
 
+/// The latest paces, until the thread has taken them.
+type LatestPaces = Arc<Mutex<Option<Paces>>>;
+
 /// Sends requests to the measuring thread.
 #[derive(Clone, Debug)]
 pub struct RequestSender {
     sender: SyncSender<Request>,
+    paces: LatestPaces,
     counts: Arc<Counts>,
 }
 
@@ -86,15 +90,23 @@ impl RequestSender {
         }
     }
 
+    /// Has processes of these services measured as often as those are fetched, and the others as usual. Never blocks,
+    /// and is never lost: nobody says it again before the paces change.
+    pub fn follow(&self, paces: Paces) {
+        *lock(&self.paces) = Some(paces);
+        // If the queue is full, the thread takes them after what is in it.
+        _ = self.sender.try_send(Request::Follow);
+    }
+
     /// A sender, and what it sends.
     #[cfg(test)]
     pub(crate) fn for_test() -> (Self, Receiver<Request>) {
         let (sender, requests) = sync_channel(QUEUE);
-        (Self { sender, counts: Arc::default() }, requests)
+        (Self { sender, paces: Arc::default(), counts: Arc::default() }, requests)
     }
 }
 
-/// Announces a region with a process's values.
+/// Announces a region with a process's values, of which there may be two.
 pub type Announce = Box<dyn Fn(ConnectionId, &OwnedRegion, Vec<PlacedSeries>) + Send>;
 
 /// Starts the thread. It keeps at most about `files` files open, and ends when all [`RequestSender`]s are dropped.
@@ -111,15 +123,16 @@ pub fn start(
 ) -> std::io::Result<(RequestSender, JoinHandle<()>)> {
     let (sender, requests) = sync_channel(QUEUE);
     let mut measuring = Measurer::new(interval, files, announce, Arc::clone(&counts));
+    let paces = Arc::clone(&measuring.paces);
     let thread = std::thread::Builder::new()
         .name("process-metrics".to_owned())
         .spawn(move || measuring.run(&requests, clock))?;
-    Ok((RequestSender { sender, counts }, thread))
+    Ok((RequestSender { sender, paces, counts }, thread))
 }
 
 struct MonitoredProcess {
     measured: MeasuredProcess,
-    region: OwnedRegion,
+    regions: ProcessRegions,
     service: ServiceName,
     /// The time from which its next sample counts.
     last: Nanos,
@@ -127,7 +140,9 @@ struct MonitoredProcess {
 
 struct Measurer {
     processes: BTreeMap<ConnectionId, MonitoredProcess>,
+    interval: Nanos,
     times: SamplingTimes,
+    paces: LatestPaces,
     /// Limit of open files.
     files: usize,
     /// Whether files with context switches stay open, which are half of those of threads.
@@ -139,7 +154,7 @@ struct Measurer {
 impl Measurer {
     fn new(interval: Nanos, files: usize, announce: Announce, counts: Arc<Counts>) -> Self {
         let (processes, times) = (BTreeMap::new(), SamplingTimes::new(interval));
-        Self { processes, times, files, keeps_statuses: true, announce, counts }
+        Self { processes, interval, times, paces: Arc::default(), files, keeps_statuses: true, announce, counts }
     }
 
     fn run(&mut self, requests: &Receiver<Request>, clock: Clock) {
@@ -148,13 +163,16 @@ impl Measurer {
             // Without a process there is nothing to measure.
             let wait = due.map_or(Nanos::from_secs(3600), |due| due.since(clock.now()).unwrap_or(Nanos::ZERO));
             if wait == Nanos::ZERO {
-                self.round(clock);
+                self.round(&|| clock.now());
             }
             // However long a turn takes, what was asked for meanwhile is heard before the next one.
             let mut asked = requests.recv_timeout(wait.into());
             while let Ok(request) = asked {
                 self.obey(request, clock);
                 asked = requests.recv_timeout(Duration::ZERO);
+            }
+            if let Some(paces) = lock(&self.paces).take() {
+                self.times.follow(paces);
             }
             if asked == Err(RecvTimeoutError::Disconnected) {
                 return;
@@ -171,7 +189,8 @@ impl Measurer {
                 Ok(measured) => self.add(connection, service, (pid, measured), clock.now()),
                 Err(error) => self.lost(&error),
             },
-            Request::Follow(paces) => self.times.follow(paces),
+            // They are taken when nothing more is asked for.
+            Request::Follow => {}
         }
     }
 
@@ -187,8 +206,8 @@ impl Measurer {
             Ok(values) => values,
             Err(error) => return self.lost(&error),
         };
-        let region = match OwnedRegion::create(&format!("uview-process-{pid}"), RegionSize::ONE_PAGE) {
-            Ok(region) => region,
+        let regions = match ProcessRegions::create(pid, self.interval) {
+            Ok(regions) => regions,
             Err(error) => {
                 self.counts.unreadable.one_more();
                 tracing::warn!(
@@ -199,22 +218,24 @@ impl Measurer {
                 return;
             }
         };
-        store(&region, &values, now);
-        (self.announce)(connection, &region, measures::placed(values.iter().map(|(measure, _)| measure)));
+        regions.store(&values, now);
+        for (region, series) in regions.placed(&values) {
+            (self.announce)(connection, region, series);
+        }
         // From now on in one turn with the others.
         let last = self.processes.values().map(|process| process.last).max().unwrap_or(now);
-        self.processes.insert(connection, MonitoredProcess { measured, region, service, last });
+        self.processes.insert(connection, MonitoredProcess { measured, regions, service, last });
     }
 
-    /// Measures the processes that are due, and those that are in a moment.
-    fn round(&mut self, clock: Clock) {
+    /// Measures the processes that are due, and those that are in a moment. Asks `time` for each.
+    fn round(&mut self, time: &dyn Fn() -> Nanos) {
         self.make_room();
         let Self { processes, times, files, counts, .. } = self;
-        let (began, mut gone, mut left) = (clock.now(), Vec::new(), *files);
+        let (began, mut gone, mut left) = (time(), Vec::new(), *files);
         let (mut extra, mut all, mut missed) = (0, 0, 0);
         for (&connection, process) in processes {
             if times.is_due(&process.service, process.last, began) {
-                let now = clock.now();
+                let now = time();
                 let measured = &mut process.measured;
                 let sampled = if times.is_hurried(&process.service) {
                     measured.sample_all(now, left)
@@ -223,7 +244,7 @@ impl Measurer {
                 };
                 match sampled {
                     Ok(values) => {
-                        store(&process.region, &values, now);
+                        process.regions.store(&values, now);
                         counts.samples.one_more();
                     }
                     Err(error) => gone.push((connection, error)),
@@ -235,7 +256,7 @@ impl Measurer {
             left = left.saturating_sub(process.measured.files());
         }
         counts.late_rounds.add(missed);
-        let now = clock.now();
+        let now = time();
         times.rest(now, now.since(began).unwrap_or(Nanos::ZERO), (extra, all));
         for (connection, error) in gone {
             self.processes.remove(&connection);
@@ -264,22 +285,23 @@ impl Measurer {
     }
 }
 
-/// Writes what was sampled at `now`.
-fn store(region: &OwnedRegion, values: &Values, now: Nanos) {
-    for (measure, value) in values.iter() {
-        if let Some(slot) = region.slot(measure.slot()) {
-            // Relaxed: values are independent of each other.
-            slot.store(value, Ordering::Relaxed);
-        }
-    }
-    region.sampled(now);
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
     use std::sync::mpsc::channel;
 
+    use wire::time::Interval;
+
     use super::*;
+
+    fn payment() -> ServiceName {
+        ServiceName::new("payment").unwrap()
+    }
+
+    /// `payment` is fetched every `millis`.
+    fn paces(millis: u64) -> Paces {
+        Arc::new([(payment(), Interval::new(Nanos::from_millis(millis)).unwrap())].into())
+    }
 
     #[test]
     fn a_process_is_announced_measured_and_forgotten() {
@@ -293,10 +315,8 @@ mod tests {
             start(Nanos::from_millis(100), 100, Clock::start(), Arc::clone(&counts), announce).unwrap();
 
         let connected = crate::clock::since_boot();
-        let measure = |number, pid| {
-            let service = ServiceName::new("payment").unwrap();
-            Request::Measure { connection: ConnectionId(number), service, pid, connected }
-        };
+        let measure =
+            |number, pid| Request::Measure { connection: ConnectionId(number), service: payment(), pid, connected };
         requests.leave(measure(1, std::process::id()));
         requests.leave(measure(2, u32::MAX));
         let (connection, series, values) = announcements.recv_timeout(Duration::from_mins(1)).unwrap();
@@ -318,8 +338,7 @@ mod tests {
         let mut measuring = Measurer::new(second, 20, Box::new(|_, _, _| {}), Arc::default());
         let measure = |measuring: &mut Measurer, pid: u32| {
             let (connection, connected) = (ConnectionId(pid.into()), Nanos::NEVER);
-            let service = ServiceName::new("payment").unwrap();
-            measuring.obey(Request::Measure { connection, service, pid, connected }, clock);
+            measuring.obey(Request::Measure { connection, service: payment(), pid, connected }, clock);
         };
         let open = |measuring: &Measurer| measuring.files - measuring.files_left();
 
@@ -328,13 +347,13 @@ mod tests {
             measure(&mut measuring, child.id());
         }
         assert_eq!(open(&measuring), 18);
-        measuring.round(clock);
+        measuring.round(&|| clock.now());
         assert_eq!(open(&measuring), 15);
 
         for child in &children {
             measuring.obey(Request::Forget(ConnectionId(child.id().into())), clock);
         }
-        measuring.round(clock);
+        measuring.round(&|| clock.now());
         measure(&mut measuring, children[0].id());
         assert_eq!(open(&measuring), 6);
 
@@ -342,5 +361,49 @@ mod tests {
             child.kill().unwrap();
             child.wait().unwrap();
         }
+    }
+
+    #[test]
+    fn paces_reach_the_thread_however_many_requests_wait_for_it() {
+        let (sender, requests) = RequestSender::for_test();
+        for number in 0..=QUEUE as u64 {
+            sender.leave(Request::Forget(ConnectionId(number)));
+        }
+        assert_eq!(sender.counts.lost_requests.get(), 1, "the queue is full");
+        let mut measuring = Measurer::new(Nanos::from_secs(1), 20, Box::new(|_, _, _| {}), Arc::default());
+        measuring.paces = Arc::clone(&sender.paces);
+
+        sender.follow(paces(200));
+        drop(sender);
+        measuring.run(&requests, Clock::start());
+
+        assert!(measuring.times.is_hurried(&payment()));
+    }
+
+    #[test]
+    fn expensive_values_have_the_time_of_their_own_sample_whether_samples_come_faster_or_no_more() {
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let millis = Nanos::from_millis;
+        let mut measuring = Measurer::new(millis(500), 100, Box::new(|_, _, _| {}), Arc::default());
+        let measured = MeasuredProcess::open(child.id(), Nanos::NEVER).unwrap();
+        measuring.add(ConnectionId(1), payment(), (child.id(), measured), millis(100));
+        // When all values, and the expensive ones, were sampled last, in ms.
+        let times = |measuring: &mut Measurer, at: u64| {
+            measuring.round(&|| millis(at));
+            let (usual, expensive) = measuring.processes[&ConnectionId(1)].regions.times();
+            (usual / 1_000, expensive.unwrap() / 1_000)
+        };
+
+        let usual = [600, 1_100, 1_600].map(|at| times(&mut measuring, at));
+        measuring.times.follow(paces(100));
+        let faster = [1_700, 1_800].map(|at| times(&mut measuring, at));
+        measuring.times.follow(Paces::default());
+        let afterwards = [2_300, 2_800].map(|at| times(&mut measuring, at));
+
+        assert_eq!(usual, [(600, 100), (1_100, 1_100), (1_600, 1_100)]);
+        assert_eq!(faster, [(1_700, 1_700), (1_800, 1_800)]);
+        assert_eq!(afterwards, [(2_300, 1_800), (2_800, 2_800)]);
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }

@@ -16,6 +16,9 @@ pub(crate) enum Observation {
     Sampled(u64),
     /// Likewise, and the number tells [when](sampled_at) the values were sampled: a sampler may change its pace.
     Timed(u64),
+    /// As fresh, but its sampler, which will say when it wrote, has not written yet: its words are no values. Its time
+    /// would be that of the clock's start: what the first sample has counted would be spread over all the time since.
+    Unsampled,
     /// It could not be read. Earlier values stay valid: a counter's next increment is spread over the time between.
     Unread,
     /// Its slots may have another meaning. Earlier values are discarded.
@@ -27,7 +30,7 @@ pub(crate) enum Observation {
 impl Observation {
     /// Whether its region could be read.
     pub(crate) fn is_read(self) -> bool {
-        matches!(self, Self::Fresh | Self::Sampled(_) | Self::Timed(_))
+        matches!(self, Self::Fresh | Self::Sampled(_) | Self::Timed(_) | Self::Unsampled)
     }
 
     /// Whether earlier values are discarded.

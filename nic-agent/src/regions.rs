@@ -6,7 +6,7 @@ use lmap::prefetch;
 use transport::{FetchStatus, RegionBuffer, RegionError, Runs};
 use wire::control::{LmapSpec, RegionSpec};
 use wire::id::{Generation, RegionId, ReplicaId};
-use wire::layout::Header;
+use wire::layout::{Header, UNSAMPLED};
 use wire::time::Nanos;
 
 use crate::liveness::{Change, Liveness};
@@ -209,7 +209,7 @@ impl Regions {
             outcome.news |= match state {
                 Observation::Fresh => true,
                 Observation::Sampled(_) | Observation::Timed(_) => before != region.heartbeat,
-                Observation::Unread | Observation::Discarded | Observation::Silent => false,
+                Observation::Unsampled | Observation::Unread | Observation::Discarded | Observation::Silent => false,
             };
             let counts = batch && region.shows_liveness(buffer);
             if let Some(replica) = self.replicas.get_mut(region.replica).filter(|_| counts) {
@@ -328,6 +328,7 @@ impl Region {
         // counts.
         let RegionSpec { heartbeat, sample_times, .. } = self.claim.spec;
         let observation = match (heartbeat, sample_times) {
+            (false, true) if header.heartbeat == UNSAMPLED => Observation::Unsampled,
             (false, true) => Observation::Timed(header.heartbeat),
             (false, false) if self.beats => Observation::Sampled(header.heartbeat),
             _ => Observation::Fresh,

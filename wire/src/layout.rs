@@ -45,6 +45,9 @@ pub enum HeaderWord {
     Heartbeat = 3,
 }
 
+/// The heartbeat word of a region whose sampler tells [when it wrote](sample_word), and has not written yet.
+pub const UNSAMPLED: u64 = 0;
+
 /// The heartbeat word of values that were sampled at `time` of the sampler's clock: microseconds. It follows the word
 /// `before`, from which it differs, whatever the clock says: a reader sees that there are new values.
 #[must_use]

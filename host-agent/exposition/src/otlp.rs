@@ -40,6 +40,8 @@ pub struct PartCounts {
     pub points: usize,
     /// Those of them that count.
     pub taken: usize,
+    /// The latest time of those, by the sender's clock, which may be wrong; 1970 if none is stated.
+    pub latest: UnixNanos,
 }
 
 /// Reads the points of `resource`, at most `most`, into `intake`.
@@ -52,7 +54,10 @@ pub(crate) fn read(resource: &[u8], most: usize, intake: &mut Intake<'_>) -> Par
         }
         counts.points += 1;
         match point.read(metric, message).and_then(|()| take(metric, &point, intake)) {
-            Ok(()) => counts.taken += 1,
+            Ok(()) => {
+                counts.taken += 1;
+                counts.latest = counts.latest.max(point.time);
+            }
             Err(why) => intake.discards.add(why),
         }
         ControlFlow::Continue(())

@@ -1,4 +1,4 @@
-//! Times of points: they order the points of one series, and nothing else. Clocks of senders may be wrong.
+//! Times of points: here they order the points of one series, and nothing else. Clocks of senders may be wrong.
 
 use wire::time::UnixNanos;
 

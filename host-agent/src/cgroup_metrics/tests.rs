@@ -1,5 +1,7 @@
 //! Cgroups of version 2 as folders of files. Those of this system are in `host-agent/tests/edges/cgroups.rs`.
 
+mod network;
+
 use std::fs::{create_dir_all, write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -85,9 +87,9 @@ fn each_cgroup_is_a_replica_of_its_service_and_its_values_go_into_its_region() {
     let tree = Tree::new(&["shop/payment-1", "shop/payment-2", "shop/cart-1", "other/payment-3"]);
     let (node, mut cgroups) = (node(), tree.cgroups(&[("shop/*-*", "{1}")], 10));
 
-    cgroups.round(&node, Nanos::ZERO);
+    cgroups.round(&node, &|| Nanos::ZERO);
     tree.write("shop/cart-1", "cpu.stat", "usage_usec 9\nuser_usec 6\nsystem_usec 3\n");
-    cgroups.round(&node, Nanos::from_secs(1));
+    cgroups.round(&node, &|| Nanos::from_secs(1));
 
     let replicas = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     let expected = vec![
@@ -104,16 +106,16 @@ fn each_cgroup_is_a_replica_of_its_service_and_its_values_go_into_its_region() {
 fn new_cgroups_are_found_by_the_next_scan_and_more_than_the_limit_are_a_problem() {
     let tree = Tree::new(&["shop/a", "shop/b"]);
     let (node, mut cgroups) = (node(), tree.cgroups(&[("shop/*", "{name}")], 3));
-    cgroups.round(&node, Nanos::ZERO);
+    cgroups.round(&node, &|| Nanos::ZERO);
     assert_eq!((services(&node).len(), cgroups.counts.problems().next()), (2, None));
 
     for path in ["shop/c", "shop/d"] {
         create_dir_all(tree.at(path)).unwrap();
         tree.write(path, "pids.current", "1\n");
     }
-    cgroups.round(&node, Nanos::from_secs(4));
+    cgroups.round(&node, &|| Nanos::from_secs(4));
     assert_eq!(services(&node).len(), 2, "not yet");
-    cgroups.round(&node, Nanos::from_secs(5));
+    cgroups.round(&node, &|| Nanos::from_secs(5));
 
     assert_eq!(services(&node).len(), 3);
     let problem = cgroups.counts.problems().next().unwrap();
@@ -135,7 +137,7 @@ fn a_name_that_a_rule_has_is_not_that_of_a_cgroup_that_fits_no_rule_also_after_r
     let named = |names: &[&str]| -> BTreeSet<String> { names.iter().map(ToString::to_string).collect() };
 
     node.plane(|plane, _| plane.set_identities(rules("/system")));
-    cgroups.round(&node, Nanos::ZERO);
+    cgroups.round(&node, &|| Nanos::ZERO);
 
     assert_eq!(watched(&node), named(&["cart-1", "payment-1"]), "nobody has the name cart");
     let problems: Vec<_> = cgroups.counts.problems().collect();
@@ -147,13 +149,13 @@ fn a_name_that_a_rule_has_is_not_that_of_a_cgroup_that_fits_no_rule_also_after_r
     assert_eq!(unread(&cgroups), [("name", 1)]);
 
     node.plane(|plane, _| plane.set_identities(rules("/user/payment-2")));
-    cgroups.round(&node, Nanos::from_secs(1));
+    cgroups.round(&node, &|| Nanos::from_secs(1));
 
     assert_eq!(watched(&node), named(&["cart-1", "payment-2"]), "what had the name has it no more");
     assert!(cgroups.counts.problems().next().is_some_and(|line| line.contains("/system/payment-1 as payment;")));
 
     node.plane(|plane, _| plane.set_identities(Arc::default()));
-    cgroups.round(&node, Nanos::from_secs(2));
+    cgroups.round(&node, &|| Nanos::from_secs(2));
 
     assert_eq!(watched(&node), named(&["cart-1", "payment-1", "payment-2"]));
     assert_eq!((cgroups.counts.problems().next(), unread(&cgroups).len()), (None, 0));
@@ -163,19 +165,19 @@ fn a_name_that_a_rule_has_is_not_that_of_a_cgroup_that_fits_no_rule_also_after_r
 fn when_patterns_change_a_cgroup_that_keeps_its_service_goes_on_and_others_leave_or_begin() {
     let tree = Tree::new(&["shop/payment-1", "shop/cart-1", "other/db-1"]);
     let (node, mut cgroups) = (node(), tree.cgroups(&[("shop/*-*", "{1}")], 10));
-    cgroups.round(&node, Nanos::ZERO);
+    cgroups.round(&node, &|| Nanos::ZERO);
     let connection = |cgroups: &Cgroups| cgroups.replicas["shop/cart-1"].connection;
     let cart = connection(&cgroups);
 
     let others = patterns(&[("shop/payment-*", "money"), ("shop/*", "cart"), ("other/*", "{name}")]);
-    cgroups.follow(others, &node, Nanos::from_secs(1));
+    cgroups.follow(others, &node, &|| Nanos::from_secs(1));
 
     let found: Vec<_> = services(&node).into_iter().map(|(service, replicas, _)| (service, replicas)).collect();
     let expected = [("cart", "cart-1"), ("db-1", "db-1"), ("money", "payment-1")];
     assert_eq!(found, expected.map(|(service, replica)| (service.to_owned(), vec![replica.to_owned()])));
     assert_eq!(connection(&cgroups), cart, "it was read all the time");
 
-    cgroups.follow(Vec::new(), &node, Nanos::from_secs(2));
+    cgroups.follow(Vec::new(), &node, &|| Nanos::from_secs(2));
 
     assert!(services(&node).is_empty() && !cgroups.settings.is_wanted());
     assert_eq!(cgroups.counts.cgroups.load(Ordering::Relaxed), 0);
@@ -207,19 +209,44 @@ fn the_thread_rests_until_there_is_something_to_read_and_again_afterwards() {
 fn a_cgroup_of_a_service_that_is_fetched_faster_is_read_as_often_and_says_when() {
     let tree = Tree::new(&["shop/payment", "shop/cart"]);
     let (node, mut cgroups) = (node(), tree.cgroups(&[("shop/*", "{name}")], 10));
-    cgroups.round(&node, Nanos::from_millis(500));
+    cgroups.round(&node, &|| Nanos::from_millis(500));
     let pace = Interval::new(Nanos::from_millis(250)).unwrap();
 
     cgroups.times.follow(Arc::new([(ServiceName::new("payment").unwrap(), pace)].into()));
     for path in ["shop/payment", "shop/cart"] {
         tree.write(path, "pids.current", "9\n");
     }
-    cgroups.sample(&node, Nanos::from_millis(750));
+    cgroups.sample(&node, &|| Nanos::from_millis(750));
 
     let of = |path: &str| (value(&cgroups, path, Measure::Pids), cgroups.replicas[path].region.heartbeat());
     assert_eq!((of("shop/payment"), of("shop/cart")), ((9, 750_000), (4, 500_000)));
-    cgroups.round(&node, Nanos::from_millis(1_500));
+    cgroups.round(&node, &|| Nanos::from_millis(1_500));
     assert_eq!(cgroups.replicas["shop/cart"].region.heartbeat(), 1_500_000);
+}
+
+#[test]
+fn each_cgroup_of_a_turn_says_when_it_was_read_itself_and_all_stay_in_one_turn() {
+    let paths = ["shop/a", "shop/b", "shop/c"];
+    let tree = Tree::new(&paths);
+    let (node, mut cgroups) = (node(), tree.cgroups(&[("shop/*", "{name}")], 10));
+    // Between any two looks at the clock there are 20 ms.
+    let millis = std::cell::Cell::new(0);
+    let time = || {
+        millis.set(millis.get() + 20);
+        Nanos::from_millis(millis.get())
+    };
+    let of = |cgroups: &Cgroups| {
+        paths.map(|path| (cgroups.replicas[path].region.heartbeat(), cgroups.replicas[path].last.as_millis()))
+    };
+
+    // The round begins at 20 ms, and finds nothing to read until 60 ms.
+    cgroups.round(&node, &time);
+    assert_eq!(of(&cgroups), [(80_000, 20), (100_000, 20), (120_000, 20)]);
+    // The turn begins at 1,040 ms, a little after it was due.
+    millis.set(1_000);
+    cgroups.round(&node, &time);
+
+    assert_eq!(of(&cgroups), [(1_060_000, 1_020), (1_080_000, 1_020), (1_100_000, 1_020)]);
 }
 
 #[test]
@@ -241,12 +268,12 @@ fn what_the_api_server_says_of_a_pod_needs_no_rule() {
     let rule = IdentityRule { uid: Some(7), cgroup: None, services, of_processes: true };
 
     node.plane(|plane, _| plane.set_identities([rule].into()));
-    cgroups.round(&node, Nanos::ZERO);
+    cgroups.round(&node, &|| Nanos::ZERO);
 
     assert_eq!(cgroups.replicas.keys().collect::<Vec<_>>(), [&path], "and another cgroup is not the pod's workload");
     let before = cgroups.replicas[&path].connection;
 
-    cgroups.follow(Vec::new(), &node, Nanos::from_secs(1));
+    cgroups.follow(Vec::new(), &node, &|| Nanos::from_secs(1));
 
     assert_eq!(cgroups.replicas[&path].connection, before, "no pattern has named it");
 }
@@ -255,11 +282,11 @@ fn what_the_api_server_says_of_a_pod_needs_no_rule() {
 fn values_that_come_later_are_announced_then() {
     let tree = Tree::new(&["shop/a"]);
     let (node, mut cgroups) = (node(), tree.cgroups(&[("shop/*", "{name}")], 3));
-    cgroups.round(&node, Nanos::ZERO);
+    cgroups.round(&node, &|| Nanos::ZERO);
     let before = services(&node);
 
     tree.write("shop/a", "cpu.stat", "usage_usec 9\nuser_usec 6\nsystem_usec 3\nnr_throttled 2\n");
-    cgroups.round(&node, Nanos::from_secs(1));
+    cgroups.round(&node, &|| Nanos::from_secs(1));
 
     assert_eq!((before[0].2, services(&node)[0].2), (4, 5));
     assert_eq!(value(&cgroups, "shop/a", Measure::ThrottledPeriods), 2);
@@ -270,10 +297,10 @@ fn a_folder_that_is_no_cgroup_is_no_service_and_text_that_is_none_keeps_the_last
     let tree = Tree::new(&["shop/a"]);
     create_dir_all(tree.at("shop/empty")).unwrap();
     let (node, mut cgroups) = (node(), tree.cgroups(&[("shop/*", "{name}")], 3));
-    cgroups.round(&node, Nanos::ZERO);
+    cgroups.round(&node, &|| Nanos::ZERO);
 
     tree.write("shop/a", "pids.current", "max\n");
-    cgroups.round(&node, Nanos::from_secs(1));
+    cgroups.round(&node, &|| Nanos::from_secs(1));
 
     assert_eq!(services(&node).len(), 1);
     assert_eq!(value(&cgroups, "shop/a", Measure::Pids), 4);
@@ -303,106 +330,21 @@ fn a_cgroup_that_vanishes_ends_its_service_and_one_of_the_same_name_begins_anew(
         limit: 3,
     };
     let (node, mut cgroups) = (node(), Cgroups::new(settings, vec![unified], Arc::default()));
-    cgroups.round(&node, Nanos::ZERO);
+    cgroups.round(&node, &|| Nanos::ZERO);
     let first = cgroups.replicas[&name].connection;
     assert_eq!(services(&node).len(), 1);
 
     std::fs::remove_dir(&folder).unwrap();
-    cgroups.round(&node, Nanos::from_secs(1));
+    cgroups.round(&node, &|| Nanos::from_secs(1));
     let gone = services(&node).len();
     std::fs::create_dir(&folder).unwrap();
-    cgroups.round(&node, Nanos::from_secs(6));
+    cgroups.round(&node, &|| Nanos::from_secs(6));
     let again = cgroups.replicas.get(&name).map(|replica| replica.connection);
     std::fs::remove_dir(&folder).unwrap();
 
     assert_eq!((gone, services(&node).len()), (0, 1));
     assert!(again.is_some_and(|again| again != first));
     assert_eq!(cgroups.counts.vanished.get(), 1);
-}
-
-/// A shell in a network namespace of its own, with an interface that counts what is sent through it. Each line on its
-/// input sends a datagram, and is answered.
-struct Elsewhere {
-    shell: std::process::Child,
-    answers: std::io::BufReader<std::process::ChildStdout>,
-}
-
-impl Elsewhere {
-    fn start() -> Option<Self> {
-        use std::process::{Command, Stdio};
-
-        let script = "ip link add d0 type ifb && ip addr add 192.0.2.1/24 dev d0 && ip link set d0 up && echo ready \
-            && while read -r line; do echo x > /dev/udp/192.0.2.2/9; echo sent; done";
-        let mut command = Command::new("unshare");
-        command
-            .args(["--net", "bash", "-c", script])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null());
-        let mut shell = command.spawn().ok()?;
-        let answers = std::io::BufReader::new(shell.stdout.take().unwrap());
-        let mut elsewhere = Self { shell, answers };
-        (elsewhere.answer() == "ready\n").then_some(elsewhere)
-    }
-
-    fn answer(&mut self) -> String {
-        use std::io::BufRead as _;
-
-        let mut line = String::new();
-        self.answers.read_line(&mut line).unwrap();
-        line
-    }
-
-    fn send(&mut self) {
-        use std::io::Write as _;
-
-        self.shell.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
-        assert_eq!(self.answer(), "sent\n");
-    }
-
-    /// What the kernel counts of the interface: the first column of received bytes.
-    fn received(&self) -> u64 {
-        let text = std::fs::read_to_string(format!("/proc/{}/net/dev", self.shell.id())).unwrap();
-        let line = text.lines().find_map(|line| line.trim().strip_prefix("d0:")).unwrap();
-        line.split_whitespace().next().unwrap().parse().unwrap()
-    }
-}
-
-impl Drop for Elsewhere {
-    fn drop(&mut self) {
-        let _ = self.shell.kill();
-        let _ = self.shell.wait();
-    }
-}
-
-#[test]
-fn the_network_of_a_container_is_that_of_its_namespace() {
-    let Some(mut elsewhere) = Elsewhere::start() else {
-        return not_run("the network of a container: it takes root, ip, unshare and an interface of type ifb");
-    };
-    let tree = Tree::new(&["shop/far", "shop/here"]);
-    tree.write("shop/far", "cgroup.procs", &format!("{}\n", elsewhere.shell.id()));
-    tree.write("shop/here", "cgroup.procs", &format!("{}\n", std::process::id()));
-    let (node, mut cgroups) = (node(), tree.cgroups(&[("shop/*", "{name}")], 10));
-    elsewhere.send();
-
-    // Nobody else sends there but the kernel itself, now and then.
-    let mut last = 0;
-    for second in 0..3 {
-        let before = elsewhere.received();
-        cgroups.round(&node, Nanos::from_secs(second));
-        let (value, after) = (value(&cgroups, "shop/far", Measure::NetworkReceived), elsewhere.received());
-        assert!(before <= value && value <= after, "{before} {value} {after}");
-        assert!(value > last, "a datagram was sent: {last} {value}");
-        last = value;
-        elsewhere.send();
-    }
-
-    let found = services(&node);
-    let metrics = |name: &str| found.iter().find(|(service, ..)| service == name).map(|(_, _, metrics)| *metrics);
-    assert!(metrics("far") > metrics("here"), "a process in this namespace adds no network: {found:?}");
-    let here = &cgroups.replicas["shop/here"].region;
-    assert_eq!(here.slot(series::slot(Measure::NetworkReceived)).unwrap().load(Ordering::Relaxed), 0);
 }
 
 /// A pod of two containers: one that is started again whenever it ends, and one that initialises.
@@ -436,7 +378,7 @@ fn a_container_that_ends_and_is_to_run_is_down_until_it_runs_again_or_its_pod_en
     }
     let patterns = vec![Pattern::new("kubepods/pod*/*", "unused").unwrap()];
     cgroups.settings.containers = Some(ContainerSource { patterns, pods: Arc::clone(&watch) });
-    cgroups.round(&node, Nanos::ZERO);
+    cgroups.round(&node, &|| Nanos::ZERO);
     assert_eq!(cgroups.replicas.len(), 2);
 
     // As if the kernel had removed both.
@@ -444,8 +386,8 @@ fn a_container_that_ends_and_is_to_run_is_down_until_it_runs_again_or_its_pod_en
         std::fs::remove_dir_all(tree.at(&path)).unwrap();
         cgroups.replicas.get_mut(&path).unwrap().measured = None;
     }
-    cgroups.round(&node, Nanos::from_secs(1));
-    cgroups.round(&node, Nanos::from_secs(3));
+    cgroups.round(&node, &|| Nanos::from_secs(1));
+    cgroups.round(&node, &|| Nanos::from_secs(3));
 
     assert_eq!(cgroups.replicas.len(), 1, "one that initialises has done its work");
     // Its first sample told nothing about the time before.
@@ -456,7 +398,7 @@ fn a_container_that_ends_and_is_to_run_is_down_until_it_runs_again_or_its_pod_en
     let first = cgroups.replicas[&path("a")].connection;
     tree.write_new(&path("b"));
     watch.apply(Ok(Event::Apply(pod(&"b".repeat(64), false))));
-    cgroups.round(&node, Nanos::from_secs(4));
+    cgroups.round(&node, &|| Nanos::from_secs(4));
     let again = &cgroups.replicas[&path("b")];
     assert_eq!((cgroups.replicas.len(), services(&node)[0].1.len()), (1, 1), "the same replica, once more");
     assert_ne!(again.connection, first);
@@ -465,7 +407,7 @@ fn a_container_that_ends_and_is_to_run_is_down_until_it_runs_again_or_its_pod_en
     std::fs::remove_dir_all(tree.at(&path("b"))).unwrap();
     cgroups.replicas.get_mut(&path("b")).unwrap().measured = None;
     watch.apply(Ok(Event::Apply(pod(&"b".repeat(64), true))));
-    cgroups.round(&node, Nanos::from_secs(5));
+    cgroups.round(&node, &|| Nanos::from_secs(5));
     assert_eq!((cgroups.replicas.len(), services(&node).len()), (0, 0), "the pod was told to end");
 }
 
@@ -488,13 +430,13 @@ fn a_cgroup_whose_processes_are_all_stopped_counts_the_time() {
     let tree = Tree::new(&["shop/a"]);
     tree.write("shop/a", "cgroup.procs", &format!("{}\n{}\n", sleepers[0].id(), sleepers[1].id()));
     let (node, mut cgroups) = (node(), tree.cgroups(&[("shop/*", "{name}")], 3));
-    cgroups.round(&node, Nanos::ZERO);
-    cgroups.round(&node, Nanos::from_secs(1));
+    cgroups.round(&node, &|| Nanos::ZERO);
+    cgroups.round(&node, &|| Nanos::from_secs(1));
     let mut counted = Vec::new();
     let mut second = 1;
     let mut round = |cgroups: &mut Cgroups| {
         second += 1;
-        cgroups.round(&node, Nanos::from_secs(second));
+        cgroups.round(&node, &|| Nanos::from_secs(second));
         counted.push(value(cgroups, "shop/a", Measure::Stopped) / 1_000_000_000);
     };
 
@@ -574,7 +516,7 @@ fn cgroups_up_to_the_limit_take_the_memory_that_is_stated_and_those_beyond_none(
     allocations::take_peak();
 
     for second in 0..20 {
-        cgroups.round(&node, Nanos::from_secs(second));
+        cgroups.round(&node, &|| Nanos::from_secs(second));
     }
 
     let region = LIMIT as isize * 4_096;

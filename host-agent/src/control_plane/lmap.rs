@@ -359,7 +359,7 @@ impl Lmap {
             .collect();
         places.sort_by_key(|place| (place.metric, place.first));
         let watched: BTreeSet<_> = places.iter().map(|place| place.region).collect();
-        let first = replica.regions().map(|(number, _)| number).find(|&number| number != Replica::AGENT_REGION);
+        let first = replica.regions().map(|(number, _)| number).find(|&number| !Replica::is_agents(number));
         let first = first.filter(|_| replica.changes_every.is_none());
         let regions = replica
             .regions()

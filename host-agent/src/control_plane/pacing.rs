@@ -5,7 +5,7 @@
 //! So the verdict about a row above γ counts at once: from that row on the worker fetches faster, unless it may not,
 //! which its next summary says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use wire::control::Verdict;
@@ -19,7 +19,7 @@ use super::lmap::Lmap;
 use super::members::Members;
 use super::paces::bounded;
 use super::state::ControlPlane;
-use super::worker::SampledWords;
+use super::worker::{SampledWords, Worker};
 
 /// What a summary says about the time between two fetches; `None`: the LMAP is fetched for its rows.
 fn pace(summary: &proto::LmapSummary) -> Option<Interval> {
@@ -64,9 +64,10 @@ impl ControlPlane {
 
     /// Tells which services are fetched faster, if these are others than before, or their paces are. O(LMAPs).
     pub(super) fn tell_paces(&mut self) {
+        let counted = self.counted_services();
         let mut paces: BTreeMap<ServiceName, Interval> = BTreeMap::new();
         for (lmap, pace) in self.lmaps.values().filter_map(|lmap| Some((lmap, lmap.pace?))) {
-            for service in watched_by(lmap) {
+            for service in watched_by(lmap).filter(|service| !counted.contains(service)) {
                 let known = paces.entry(service.clone()).or_insert(pace);
                 *known = pace.min(*known);
             }
@@ -75,6 +76,17 @@ impl ControlPlane {
             self.paces = Arc::new(paces);
             self.actions.push(Action::Paces(Arc::clone(&self.paces)));
         }
+    }
+
+    /// Services of which a worker of an earlier release has an LMAP, too. What samples a service has one pace for all
+    /// who read it, and that worker would take another one for another load.
+    fn counted_services(&self) -> BTreeSet<&ServiceName> {
+        let counts = |(id, worker): (&WorkerId, &Worker)| {
+            let session = worker.session.as_ref();
+            session.filter(|session| session.sampled_words == SampledWords::Counts).map(|_| *id)
+        };
+        let lmaps_of = |worker: WorkerId| self.lmaps.values().filter(move |lmap| lmap.is_on(worker));
+        self.workers.iter().filter_map(counts).flat_map(lmaps_of).flat_map(watched_by).collect()
     }
 
     /// Whether `worker` computes increments by the times of samples: they may come at another pace.

@@ -7,7 +7,7 @@ use wire::id::{Owner, RegionId, ReplicaId};
 use wire::layout::{RegionSize, Slot};
 use wire::metric::{Declaration, Series};
 use wire::name::{InstanceName, Labels, MetricName, ServiceName};
-use wire::registration::{MAX_SUBJECTS, PlacedSeries, Shards, SlotRun, Subject};
+use wire::registration::{MAX_SUBJECTS, PlacedSeries, SPAN_RING_REGION, Shards, SlotRun, Subject};
 use wire::time::Interval;
 
 use super::footprint::{of_labels, of_tree};
@@ -124,6 +124,13 @@ pub enum SeriesPlacement {
 impl Replica {
     /// Number of the region with the agent's own values about this replica.
     pub const AGENT_REGION: u32 = u32::MAX;
+    /// Number of another one, with values that the agent samples at other times. Between them is that of span rings.
+    const SECOND_AGENT_REGION: u32 = SPAN_RING_REGION - 1;
+
+    /// Whether the agent's own values are in its region `number`.
+    pub const fn is_agents(number: u32) -> bool {
+        matches!(number, Self::AGENT_REGION | Self::SECOND_AGENT_REGION)
+    }
 
     pub fn new(id: ReplicaId, service: ServiceName, instance: InstanceName, owner: Owner) -> Self {
         Self {
@@ -151,12 +158,12 @@ impl Replica {
 
     /// Whether it has values that it writes at any time.
     pub fn writes_itself(&self) -> bool {
-        self.changes_every.is_none() && self.regions.keys().any(|number| *number != Self::AGENT_REGION)
+        self.changes_every.is_none() && self.regions.keys().any(|number| !Self::is_agents(*number))
     }
 
     /// Whether the heartbeat word of its region `number` tells when values were sampled: the agent's does.
     pub fn tells_times(&self, number: u32) -> bool {
-        self.is_sampler || number == Self::AGENT_REGION
+        self.is_sampler || Self::is_agents(number)
     }
 
     pub fn regions(&self) -> impl Iterator<Item = (u32, ReplicaRegion)> {
@@ -197,13 +204,13 @@ impl Replica {
 
     /// What the service's series are of its owner's share, with those that are retired and have still their places.
     pub fn own_series(&self) -> u64 {
-        let own = self.occupied.iter().filter(|((region, _), _)| *region != Self::AGENT_REGION);
+        let own = self.occupied.iter().filter(|((region, _), _)| !Self::is_agents(*region));
         own.map(|(_, occupied)| occupied.weight).sum()
     }
 
     /// Bytes of all regions that the service brought.
     pub fn bytes(&self) -> u64 {
-        let regions = self.regions().filter(|&(number, _)| number != Self::AGENT_REGION).map(|(_, region)| region.size);
+        let regions = self.regions().filter(|&(number, _)| !Self::is_agents(number)).map(|(_, region)| region.size);
         regions.chain(self.span_ring).map(|size| size.bytes() as u64).sum()
     }
 
@@ -227,11 +234,18 @@ impl Replica {
         if self.regions.contains_key(&number) {
             return Err(RegionRefusal::Twice);
         }
-        if self.regions.len() >= limit && number != Self::AGENT_REGION {
+        if self.regions.len() >= limit && !Self::is_agents(number) {
             return Err(RegionRefusal::TooMany { limit });
         }
         self.regions.insert(number, region);
         Ok(())
+    }
+
+    /// Adds a region with the agent's own values, at most two, and returns its number.
+    pub fn add_agent_region(&mut self, region: ReplicaRegion) -> Result<u32, RegionRefusal> {
+        let is_first = !self.regions.contains_key(&Self::AGENT_REGION);
+        let number = if is_first { Self::AGENT_REGION } else { Self::SECOND_AGENT_REGION };
+        self.add_region(number, region, usize::MAX).map(|()| number)
     }
 
     /// Whether `placed` can be placed.
@@ -284,10 +298,7 @@ impl Replica {
             .map(|(&(_, at), occupied)| (at, occupied.clone()))
             .collect();
         let whole = |at: Slot, occupied: &OccupiedSlots| {
-            run.first <= at
-                && at.0 + occupied.slots <= end
-                && occupied.series.is_some()
-                && run.region != Self::AGENT_REGION
+            run.first <= at && at.0 + occupied.slots <= end && occupied.series.is_some() && !Self::is_agents(run.region)
         };
         if let Some((at, _)) = touched.iter().find(|(at, occupied)| !whole(*at, occupied)) {
             return Err(*at);
@@ -347,7 +358,9 @@ mod tests {
         assert!(matches!(replica.add_region(0, region, 2), Err(RegionRefusal::Twice)));
         assert!(replica.add_region(1, region, 2).is_ok());
         assert!(matches!(replica.add_region(2, region, 2), Err(RegionRefusal::TooMany { limit: 2 })));
-        assert!(replica.add_region(Replica::AGENT_REGION, region, 2).is_ok());
+        let agents = [(); 3].map(|()| replica.add_agent_region(region).ok());
+        assert_eq!(agents, [Some(u32::MAX), Some(u32::MAX - 2), None], "they take no place from its own");
+        assert_eq!((replica.bytes(), replica.writes_itself()), (2 * 4_096, true));
     }
 
     #[test]

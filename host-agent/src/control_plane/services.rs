@@ -151,8 +151,8 @@ impl ControlPlane {
         }
     }
 
-    /// Adds a region with the agent's own `series` about the replica of `connection` (process metrics). Their
-    /// [`PlacedSeries::region`] is ignored. Series over a limit are left out and counted.
+    /// Adds a region with the agent's own `series` about the replica of `connection` (process metrics), at most two.
+    /// Their [`PlacedSeries::region`] is ignored. Series over a limit are left out and counted.
     pub fn agent_region(
         &mut self,
         now: Nanos,
@@ -161,20 +161,22 @@ impl ControlPlane {
         size: RegionSize,
         series: Vec<PlacedSeries>,
     ) {
-        let limit = self.settings.limits.regions_per_replica;
         let replica = self.connections.replica_mut(connection);
-        let added = replica.map(|r| r.add_region(Replica::AGENT_REGION, ReplicaRegion { id: region, size }, limit));
-        if !matches!(added, Some(Ok(()))) {
+        let Some(Ok(number)) = replica.map(|r| r.add_agent_region(ReplicaRegion { id: region, size })) else {
             self.actions.push(Action::DropRegion(region));
             return;
-        }
-        self.agent_series(now, connection, series);
+        };
+        self.register_own(now, connection, number, series);
     }
 
-    /// Adds further `series` in the region of [`Self::agent_region`].
+    /// Adds further `series` in the first region of [`Self::agent_region`].
     pub fn agent_series(&mut self, now: Nanos, connection: ConnectionId, series: Vec<PlacedSeries>) {
+        self.register_own(now, connection, Replica::AGENT_REGION, series);
+    }
+
+    fn register_own(&mut self, now: Nanos, connection: ConnectionId, region: u32, series: Vec<PlacedSeries>) {
         for mut placed in series {
-            placed.region = Replica::AGENT_REGION;
+            placed.region = region;
             if self.register(now, connection, placed, Owner::Agent).is_err() {
                 self.counters.refused_process_series += 1;
             }
@@ -277,7 +279,7 @@ impl ControlPlane {
         if layout_version > VERSION {
             return Err(RegionRefusal::Layout(layout_version));
         }
-        if number == Replica::AGENT_REGION {
+        if Replica::is_agents(number) {
             return Err(RegionRefusal::Number);
         }
         let limits = &self.settings.limits;
@@ -337,7 +339,7 @@ impl ControlPlane {
         let Some(replica) = self.connections.replica_mut(connection) else {
             return Ok(());
         };
-        if owner == Owner::Service && placed.region == Replica::AGENT_REGION {
+        if owner == Owner::Service && Replica::is_agents(placed.region) {
             return Err(SeriesRefusal::NoRegion { region: placed.region });
         }
         let key = SeriesKey::of(&placed.series);
@@ -434,7 +436,7 @@ impl ControlPlane {
         let gone: Vec<_> = replica.series().keys().map(|key| (Arc::clone(key), replica.declared(key))).collect();
         self.series_gone(now, (name, replica.owner), &gone);
         for (number, region) in replica.regions() {
-            let payer = (number != Replica::AGENT_REGION).then_some((replica.owner, region.size));
+            let payer = (!Replica::is_agents(number)).then_some((replica.owner, region.size));
             self.defer_release(name, Release::Region(region.id, payer));
         }
         let Some(service) = self.services.get_mut(name) else {

@@ -6,9 +6,10 @@ use exposition::{Discards, ExcludedSeries, Target};
 use otlp::Holder;
 use wire::name::{InstanceName, ServiceName};
 use wire::proto::operators as proto;
-use wire::time::Nanos;
+use wire::time::{Nanos, UnixNanos};
 
 use super::ExportSettings;
+use super::export_times::ExportTimes;
 use crate::filled_region::{FilledRegion, Sampling};
 use crate::node::Node;
 
@@ -37,8 +38,10 @@ pub(super) struct Exporter {
     region: Option<FilledRegion>,
     /// When the first request of the present export came; `None` between two exports.
     open: Option<Nanos>,
-    /// Points of it that count.
+    /// Points of it that count, and when the latest of them was, by the sender's clock.
     taken: usize,
+    latest: UnixNanos,
+    times: ExportTimes,
     /// When the last export began, and when the last request came.
     began: Option<Nanos>,
     seen: Nanos,
@@ -73,6 +76,8 @@ impl Exporter {
             region: None,
             open: None,
             taken: 0,
+            latest: UnixNanos::default(),
+            times: ExportTimes::default(),
             began: None,
             seen: Nanos::ZERO,
             periods: Vec::new(),
@@ -112,6 +117,7 @@ impl Exporter {
         self.seen = now;
         let read = self.target.take_part(resource, points);
         self.taken += read.taken;
+        self.latest = self.latest.max(read.latest);
         read.points
     }
 
@@ -119,7 +125,7 @@ impl Exporter {
         if let Some((target, interval)) = model {
             (self.target, self.interval) = (target, Some(interval));
         }
-        (self.open, self.taken, self.bytes) = (Some(now), 0, 0);
+        (self.open, self.taken, self.latest, self.bytes) = (Some(now), 0, UnixNanos::default(), 0);
         self.target.begin();
     }
 
@@ -148,17 +154,19 @@ impl Exporter {
         }
         self.exports += 1;
         self.uncounted += 1;
+        let usual = self.interval.or_else(|| usual(&self.periods));
+        let time = self.times.time_of(self.latest, open, usual);
         if self.target.end() {
-            self.choose(node, open);
+            self.choose(node, time);
         } else if self.region.is_none() && self.target.is_chosen() {
-            self.fill(node, open);
+            self.fill(node, time);
         }
         if let Some(region) = &self.region {
-            region.write(&self.target, open);
+            region.write(&self.target, time);
         }
     }
 
-    fn choose(&mut self, node: &Node, now: Nanos) {
+    fn choose(&mut self, node: &Node, first: Nanos) {
         let before = self.target.placed();
         self.target.choose();
         if self.region.is_some() && self.target.placed() == before {
@@ -167,7 +175,7 @@ impl Exporter {
         let (service, instance) = (self.service.as_str(), self.instance.as_str());
         let (series, watched, columns) = (self.target.exposed(), self.target.watched(), self.target.columns());
         tracing::info!(service, instance, series, watched, columns, "series of OTLP metrics chosen");
-        self.fill(node, now);
+        self.fill(node, first);
     }
 
     /// Makes a region for what is chosen, with values of `first`. The old one goes after the new one is there, so that

@@ -1,10 +1,14 @@
 //! Exporters of a node: what becomes of their exports.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;
 use opentelemetry_proto::tonic::metrics::v1::{Gauge, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics};
 use prost::Message as _;
-use wire::id::{Incarnation, Owner};
+use wire::id::{Incarnation, Owner, RegionId};
+use wire::layout::{HeaderWord, sampled_at};
 use wire::proto::operators::LmapInfo;
 use wire::time::Interval;
 
@@ -85,6 +89,26 @@ fn after_its_window_a_service_has_an_lmap_whose_rows_are_as_far_apart_as_its_exp
     assert_eq!((lmaps[0].service.as_str(), names), ("payment", vec!["queue.depth", "threads"]));
     assert_eq!(lmaps[0].interval_us, 10_000_000);
     assert_eq!(lmaps[0].replicas[0].instance, "payment-1");
+}
+
+#[test]
+fn an_export_that_came_late_is_of_the_time_at_which_it_was_due() {
+    let (node, exports) = (node(), exports(10));
+    // Made every ten seconds; the last one comes three seconds late.
+    for (made, came) in [(10, 10), (20, 20), (30, 30), (40, 43)] {
+        let encoded = encoded(made);
+        let (service, instance) = ("payment".into(), "payment-1".into());
+        let export = MetricExport { service, instance, holder: &USER, encoded: &encoded };
+        exports.take_export(&export, 500, &node, Nanos::from_secs(came));
+        exports.tick(&node, Nanos::from_secs(came + 1));
+    }
+
+    let (_, region) = node.regions_after(RegionId(0), 10).pop().unwrap();
+    let mut word = [0; 8];
+    let memory = File::from(region.reader_fd().unwrap());
+    memory.read_exact_at(&mut word, 8 * HeaderWord::Heartbeat as u64).unwrap();
+    // A twentieth of the three seconds stays.
+    assert_eq!(sampled_at(u64::from_ne_bytes(word)), Nanos::from_millis(40_150));
 }
 
 #[test]

@@ -9,7 +9,6 @@ use wire::time::Interval;
 use super::{Node, State};
 use crate::cgroup_metrics::PaceSender;
 use crate::control_plane::{ConnectionId, Paces};
-use crate::process_metrics::Request;
 
 impl Node {
     /// As [`Self::agent_replica`], with values that all change every `every`: rows of the service are as far apart; and
@@ -49,7 +48,7 @@ impl Node {
     /// Tells everything that samples.
     pub(super) fn tell_paces(&self, state: &State, paces: Paces) {
         if let Some(requests) = &state.requests {
-            requests.leave(Request::Follow(Paces::clone(&paces)));
+            requests.follow(Paces::clone(&paces));
         }
         if let Some(cgroups) = &state.cgroups {
             cgroups.send(Paces::clone(&paces));

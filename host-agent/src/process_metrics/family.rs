@@ -7,6 +7,7 @@ use wire::time::Nanos;
 use super::connections::{self, ConnectionReader};
 use super::measures::{Measure, SLOW, Values};
 use super::process::MeasuredProcess;
+use crate::sampling_times::FASTEST;
 
 /// Processes that are looked at between samples; further ones are not.
 const LOOKED_AT: usize = 64;
@@ -38,6 +39,8 @@ pub struct Family {
     last_look: Option<Nanos>,
     slow_every: Nanos,
     last_slow: Option<Nanos>,
+    /// Expensive counters are read with each sample.
+    counts_all: bool,
     reader: ConnectionReader,
     connections: Values,
     /// When connections are read again, at the earliest.
@@ -63,7 +66,8 @@ impl core::fmt::Debug for Family {
 
 impl Family {
     /// Nothing measured yet; a sample is to be taken every `interval`. Expensive values are read once a second at most,
-    /// and connections less often if there are many: listing them takes three percent of a core, as calculated.
+    /// and connections less often if there are many: listing them takes three percent of a core, as calculated. Where
+    /// samples may come faster, each has all counters: what is of an earlier sample would be divided by a wrong time.
     #[must_use]
     pub fn new(interval: Nanos) -> Self {
         // A sample may come a little early.
@@ -77,6 +81,7 @@ impl Family {
             last_look: None,
             slow_every,
             last_slow: None,
+            counts_all: FASTEST < interval,
             reader: ConnectionReader::default(),
             connections: Values::default(),
             next_connections: Nanos::ZERO,
@@ -88,7 +93,7 @@ impl Family {
     /// The values of processes `pids` at `now`. Those that cannot be read, or have ended, do not count.
     pub fn sample(&mut self, pids: &BTreeSet<u32>, now: Nanos) -> Values {
         let is_due = self.last_slow.is_none_or(|last| now >= last.plus(self.slow_every));
-        self.sample_with(pids, now, (is_due, is_due))
+        self.sample_with(pids, now, (is_due || self.counts_all, is_due))
     }
 
     /// The same, between samples as they are usual: with all counters, also the expensive ones. Means over the last
@@ -410,6 +415,20 @@ mod tests {
         assert!(joined.get(Measure::CpuWait).is_none_or(|_| switches(&joined).is_some()));
         assert_eq!(with_expensive(&mut family, 900), (1, 1));
         assert_eq!(with_expensive(&mut family, 1_000), (1, 2));
+    }
+
+    #[test]
+    fn where_samples_may_come_faster_each_has_the_expensive_counters() {
+        let pid = std::process::id();
+        let is_read_again = |millis| {
+            let mut family = Family::new(Nanos::from_millis(millis));
+            family.sample(&[pid].into(), Nanos::ZERO);
+            family.members.get_mut(&pid).unwrap().last.set(Measure::Descriptors, u64::MAX);
+            family.sample(&[pid].into(), Nanos::from_millis(millis));
+            family.members[&pid].last.get(Measure::Descriptors) != Some(u64::MAX)
+        };
+
+        assert_eq!([100, 200, 500, 1_000].map(is_read_again), [false, true, true, true]);
     }
 
     #[test]

@@ -159,7 +159,13 @@ impl Measure {
         self.description().kind == Kind::Counter
     }
 
-    /// The measure's slot in the region.
+    /// Whether it is read once a second at most.
+    #[must_use]
+    pub fn is_expensive(self) -> bool {
+        self.description().pace == Pace::Slow
+    }
+
+    /// The measure's slot in its region.
     #[must_use]
     pub const fn slot(self) -> Slot {
         Slot(self as u32)
@@ -202,9 +208,8 @@ pub fn placed(measures: impl Iterator<Item = Measure>) -> Vec<PlacedSeries> {
 pub fn periods(interval: Nanos) -> BTreeMap<MetricName, Nanos> {
     let period = |measure: &Measure| {
         let description = measure.description();
-        let slow = description.pace == Pace::Slow;
         let name = MetricName::new(description.metric).ok()?;
-        Some((name, if slow { interval.max(SLOW) } else { interval }))
+        Some((name, if measure.is_expensive() { interval.max(SLOW) } else { interval }))
     };
     Measure::ALL.iter().filter_map(period).collect()
 }

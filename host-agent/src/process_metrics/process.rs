@@ -17,7 +17,8 @@ use sources::process::{Io, Stat, Statm};
 /// its waiting time is missing.
 pub const MAX_TASKS: usize = 64;
 /// Expensive values are read again after this time: a sample may come a little early, and would have none of them.
-const SLOW_AT: Nanos = Nanos(SLOW.0 - SLOW.0 / 20);
+pub(super) const SLOW_AT: Nanos = Nanos(SLOW.0 - SLOW.0 / 20);
+
 /// Why a process is not measured, or not any more.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

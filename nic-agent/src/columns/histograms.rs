@@ -251,7 +251,7 @@ impl Reading {
             Observation::Sampled(written) | Observation::Timed(written) => {
                 self.written.replace(written) != Some(written)
             }
-            Observation::Unread | Observation::Discarded | Observation::Silent => false,
+            Observation::Unsampled | Observation::Unread | Observation::Discarded | Observation::Silent => false,
         };
         let slots = words.get(first..first + scale.slots() as usize).filter(|_| new);
         let time = ValueTime::of(observation, time);

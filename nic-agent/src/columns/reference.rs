@@ -198,7 +198,7 @@ impl Reading {
             Observation::Sampled(written) | Observation::Timed(written) => {
                 self.written.replace(written) != Some(written)
             }
-            Observation::Unread | Observation::Discarded | Observation::Silent => false,
+            Observation::Unsampled | Observation::Unread | Observation::Discarded | Observation::Silent => false,
         };
         let slots = &words[self.location.first.word()..][..kind.slots() as usize];
         if let Some(values) = Some(slots).filter(|_| new).and_then(|slots| self.values(slots, kind, parts, time, added))
@@ -207,7 +207,11 @@ impl Reading {
             return true;
         }
         match observation {
-            Observation::Fresh | Observation::Sampled(_) | Observation::Timed(_) | Observation::Unread => {}
+            Observation::Fresh
+            | Observation::Sampled(_)
+            | Observation::Timed(_)
+            | Observation::Unsampled
+            | Observation::Unread => {}
             Observation::Discarded => self.forget(),
             Observation::Silent => {
                 self.forget();

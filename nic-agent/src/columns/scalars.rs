@@ -218,7 +218,7 @@ impl Scalars {
                 Observation::Sampled(written) | Observation::Timed(written) => {
                     run.written.replace(written) != Some(written)
                 }
-                Observation::Unread | Observation::Discarded | Observation::Silent => false,
+                Observation::Unsampled | Observation::Unread | Observation::Discarded | Observation::Silent => false,
             };
             let (stretches, time) = (&stretches[run.stretches.clone()], ValueTime::of(observation, time));
             if !(new && run.words <= words.len()) {

@@ -87,13 +87,18 @@ fn a_service_whose_worker_is_fenced_is_fetched_by_nobody() {
     assert_eq!(told(&mut node), Some(all(&[])));
 }
 
+/// A worker of an earlier release joins, which takes the times of samples for counts.
+fn earlier_worker(node: &mut Node, connection: u64, worker: u32) {
+    let (transports, incarnation) = (vec!["shm".to_owned()], connection);
+    let protocol = wire::control::PROTOCOL;
+    let hello = proto::WorkerHello { protocol, worker, incarnation, transports, ..Default::default() };
+    node.plane.worker_connected(node.now, ConnectionId(connection), &OWNER, &hello);
+}
+
 #[test]
 fn samplers_keep_their_pace_for_a_worker_that_takes_their_times_for_counts() {
     let mut node = Node::new(adaptive());
-    let transports = vec!["shm".to_owned()];
-    let hello =
-        proto::WorkerHello { protocol: wire::control::PROTOCOL, incarnation: 1, transports, ..Default::default() };
-    node.plane.worker_connected(node.now, ConnectionId(50), &OWNER, &hello);
+    earlier_worker(&mut node, 50, 0);
     node.replica(1, "cart", &[counter("a")]);
     node.settle();
     let id = node.only_lmap();
@@ -103,6 +108,29 @@ fn samplers_keep_their_pace_for_a_worker_that_takes_their_times_for_counts() {
 
     assert_eq!(told(&mut node), None);
     assert_eq!(node.plane.status().lmaps[0].fetch_us, 100_000, "it looks more often, at what is written");
+}
+
+#[test]
+fn a_service_keeps_its_pace_as_long_as_such_a_worker_reads_it_in_another_lmap() {
+    let mut node = Node::new(Settings { lease: Nanos::from_secs(60), ..adaptive() });
+    node.worker(50, 0, 1);
+    node.replica(1, "cart", &[counter("a")]);
+    node.settle();
+    let id = node.only_lmap();
+    earlier_worker(&mut node, 51, 1);
+    let members = vec![MemberChoices { service: service("cart"), choices: Vec::new() }];
+    let options = LmapOptions { members, ..LmapOptions::default() };
+    let shop = node.plane.new_lmap(node.now, &service("shop"), options).unwrap();
+    node.settle();
+    let workers = [id, shop].map(|lmap| node.plane.lmaps[&lmap].worker);
+    assert_eq!(workers, [Some(WorkerId(0)), Some(WorkerId(1))]);
+
+    row_above(&mut node, id, proto::Episode::Began);
+    assert_eq!(told(&mut node), None);
+
+    node.plane.delete_lmap(node.now, shop).unwrap();
+    node.step();
+    assert_eq!(told(&mut node), Some(all(&["cart"])));
 }
 
 /// Adds a replica of `cart` that this agent samples, as often as every `fastest` milliseconds.
@@ -167,4 +195,22 @@ fn regions_that_samplers_write_say_when_and_those_of_services_do_not_unless_they
     }
     node.settle();
     assert_eq!(times(&mut node), [(false, false), (false, true)]);
+}
+
+#[test]
+fn what_this_agent_samples_at_other_times_has_a_region_and_times_of_its_own() {
+    let mut node = Node::new(adaptive());
+    node.worker(50, 0, 1);
+    node.replica(1, "cart", &[counter("a")]);
+    for (region, metric) in [(77, "process.cpu.time"), (78, "process.context_switches"), (79, "process.more")] {
+        let series = vec![placed(counter(metric), 0, 0)];
+        node.plane.agent_region(node.now, ConnectionId(1), RegionId(region), RegionSize::ONE_PAGE, series);
+    }
+    node.settle();
+
+    let regions = node.set(50).pop().unwrap().1.replicas.remove(0).regions;
+    let told: Vec<_> = regions.iter().map(|of| (of.region, of.heartbeat, of.sample_times)).collect();
+    assert_eq!(told[1..], [(78, false, true), (77, false, true)], "and series in each of them");
+    assert!(told[0].1 && !told[0].2, "its own one");
+    assert!(node.did(&Action::DropRegion(RegionId(79))));
 }

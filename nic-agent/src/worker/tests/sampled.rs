@@ -151,3 +151,32 @@ fn what_grows_steadily_is_steady_in_all_rows_while_its_sampler_changes_its_pace(
         assert!(rows.iter().all(|row| (row[2] - per_row).abs() < 1e-6), "{sampler:?}: {rows:?}");
     }
 }
+
+#[test]
+fn what_was_counted_before_the_first_sample_is_in_no_row_and_nothing_is_spread_over_the_time_of_its_clock() {
+    let mut spec = lmap(metrics(2), 1);
+    spec.interval = Interval::new(ROW).unwrap();
+    let region = &mut spec.replicas[0].regions[0];
+    (region.heartbeat, region.sample_times) = (false, true);
+    let mut node = Node::new(quick());
+    node.set(&spec);
+    node.watch_rows();
+
+    let mut rows = Vec::new();
+    for count in [None, None, Some(500), Some(600), Some(720)] {
+        if let Some(count) = count {
+            node.store(1, 0, count);
+            node.store(1, 1, 2.5_f64.to_bits());
+            // A second after the one before, of a clock that began an hour ago.
+            node.regions[&RegionId(1)].sampled(Nanos::from_secs(3_600).plus(node.now));
+        }
+        node.tick();
+        rows.extend(node.rows());
+    }
+
+    let missing = |column: usize| rows.iter().filter(|row| row[column].is_nan()).count();
+    assert_eq!((rows.len(), missing(0), missing(1)), (5, 3, 2), "{rows:?}");
+    assert_eq!((rows[3][0], rows[4][0]), (100.0, 120.0), "{rows:?}");
+    assert!(rows[2..].iter().all(|row| row[1] == 2.5), "{rows:?}");
+    assert_eq!(node.worker.status().silent_replicas, 0, "it is there all the time");
+}
