@@ -47,13 +47,12 @@ impl BegunSpan {
     /// or in a new one. It has no notes, and begins when `start` is set.
     pub(crate) fn begin(&mut self, ring: &SpanRing, number: u64, parent: Option<&TraceContext>) {
         self.context.span = ring.span_id(number);
-        match parent {
-            Some(parent) => self.follow(parent),
-            None => {
-                self.context.trace = ring.trace_id(number);
-                self.context.state.clear();
-                self.parent = None;
-            }
+        if let Some(parent) = parent {
+            self.follow(parent);
+        } else {
+            self.context.trace = ring.trace_id(number);
+            self.context.state.clear();
+            self.parent = None;
         }
         (self.kind, self.status) = (SpanKind::Internal as u8, Status::Unset);
         self.notes.clear();
