@@ -275,8 +275,9 @@ impl Notes {
     #[inline]
     fn add(&mut self, tag: Tag, key: &str, value: &[u8]) {
         let (from, size) = (usize::from(self.length), NOTE_HEAD + key.len() + value.len());
-        let mut fits = key.len() <= KEY_BYTES && fit(from + size, self.events.into(), self.attributes.into());
-        if !fits && matches!(tag, Tag::Name | Tag::Message | Tag::State) {
+        let is_key = key.len() <= KEY_BYTES;
+        let mut fits = is_key && fit(from + size, self.events.into(), self.attributes.into());
+        if !fits && is_key && matches!(tag, Tag::Name | Tag::Message | Tag::State) {
             fits = self.make_room(from + size);
         }
         if !fits {
