@@ -163,12 +163,12 @@ impl LongRows {
     }
 
     /// What [`push`](Self::push) would return for a row that covers `part` of an interval, in (0, 1\]: as a whole one
-    /// whose deviations are √part times as large, which is how much they differ less. Averages fall as they will with
-    /// the next row; otherwise the row before would count in each part of it. O(m). Never allocates.
+    /// whose deviations are `part` times as large, as if the rest were as usual. Averages fall as they will with the
+    /// next row; otherwise the row before would count in each part of it. O(m). Never allocates.
     pub(crate) fn squares_with(&self, z: &[f64], part: f64) -> [f64; MAX_GROUPS] {
-        let (weights, counts, mut squares) = (self.weights(), part.sqrt(), [0.0; MAX_GROUPS]);
+        let (weights, mut squares) = (self.weights(), [0.0; MAX_GROUPS]);
         for of in &self.columns {
-            let (mean, home) = of.with(counts * z[usize::from(of.column)], weights);
+            let (mean, home) = of.with(part * z[usize::from(of.column)], weights);
             squares[usize::from(of.group)] += beyond(mean, home).powi(2);
         }
         squares

@@ -4,11 +4,12 @@
 //! come of it, both of which the model that was learnt from rows can judge:
 //!
 //! - A *partial* row covers only the part of the interval that has passed since the last row. Its increments are
-//!   extrapolated to an interval. What varies independently varies 1/√part times as much then, so the square of its
-//!   distance counts `part` times. It stands for the next row, before that is complete.
+//!   extrapolated to an interval. It stands for the next row, before that is complete, as if the rest of it were as
+//!   usual: its distance counts `part` times. So a burst of a moment, which whole rows have as well, is no more than it
+//!   will be in the row (D94).
 //! - A *sliding* row covers a whole interval, but ends between two rows. It has the distribution of any other row.
 //!
-//! Longer rows are judged as they would be if such a row came next, of a partial one with deviations √part times as
+//! Longer rows are judged as they would be if such a row came next, of a partial one with deviations `part` times as
 //! large.
 //!
 //! Such a score changes nothing but its own buffer: rows are scored, smoothed and learnt as if nobody had asked.
@@ -90,9 +91,10 @@ impl Detector {
         }
         let (moved, is_indicated) = self.moved_constants(pipeline, values, row);
         let constants = pipeline.constant_rule.square(moved, pipeline.gamma_in_force());
-        let group = row.part * pipeline.group_square(projection);
+        let counts = row.part.powi(2);
+        let group = counts * pipeline.group_square(projection);
         let long = pipeline.long_square(&pipeline.long_rows.squares_with(&projection.z, row.part));
-        let alone = (row.part * square + constants).max(group);
+        let alone = (counts * square + constants).max(group);
         let score = alone.max(long).sqrt().min(f64::MAX);
         let threshold = pipeline.gamma_in_force() * self.settings.episode_margin;
         let may_begin = self.episodes.would_begin() && self.steady_after(score, pipeline) >= threshold;

@@ -65,6 +65,25 @@ fn a_part_of_a_healthy_row_is_over_about_as_rarely_as_a_whole_one() {
 }
 
 #[test]
+fn a_burst_in_a_part_of_a_row_is_over_only_if_the_row_will_be() {
+    let (detector, mut service) = armed(9);
+    let (mut buffer, before) = (InterimBuffer::default(), service.row());
+    let usual = service.row();
+    // `burst` above what is usual, within `part` of a row: extrapolated, it is as many times as much.
+    let mut is_over = |burst: f64, part: f64| {
+        let mut values = usual.clone();
+        values[5] += burst / part;
+        detector.look(BetweenRow { values: &values, before: &before, part }, &mut buffer).unwrap().over
+    };
+    let least = (1..1000).map(f64::from).find(|burst| is_over(*burst, 1.0)).unwrap();
+
+    for part in [0.1, 0.2, 0.5, 0.9] {
+        assert!(!is_over(0.8 * least, part), "{least} within {part}");
+        assert!(is_over(2.0 * least, part), "{least} within {part}");
+    }
+}
+
+#[test]
 fn an_episode_that_begins_between_rows_goes_on_is_counted_once_and_ends_by_the_rule() {
     let (mut detector, mut service) = armed(4);
     let mut buffer = InterimBuffer::default();
