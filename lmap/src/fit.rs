@@ -15,6 +15,7 @@ use crate::footprint::MIN_SKETCH_ROWS;
 use crate::frequent_directions::{FrequentDirections, SketchError};
 use crate::groups::Groups;
 use crate::history::History;
+use crate::kernels::column_gram::ColumnGram;
 use crate::kernels::gram::Gram;
 use crate::kernels::widest;
 use crate::lanes::{add_scaled, padded};
@@ -448,15 +449,11 @@ fn rank_for(z: &[f64], m: usize, share: f64) -> Result<usize, NotConverged> {
     centred.chunks_exact_mut(width).for_each(|row| add_scaled(row, -1.0, &mean));
     let size = n.min(m);
     let mut gram = Symmetric::new(size);
-    let stride = gram.stride();
     if n < m {
+        let stride = gram.stride();
         widest(Gram { rows: &centred, width, known: 0, out: gram.values_mut(), stride });
     } else {
-        for row in centred.chunks_exact(width) {
-            for (out, &factor) in gram.values_mut().chunks_exact_mut(stride).zip(row) {
-                add_scaled(out, factor, &row[..m]);
-            }
-        }
+        widest(ColumnGram { rows: &centred, width, out: gram.values_mut() });
     }
     let values = symmetric_values(gram)?;
     let total: f64 = values.iter().map(|value| value.max(0.0)).sum();

@@ -28,10 +28,11 @@
 use crate::aligned::Aligned;
 use crate::basis::Basis;
 use crate::eigen::{LeadingPairs, NotConverged, Symmetric, leading};
+use crate::kernels::column_gram::ColumnGram;
 use crate::kernels::gram::Gram;
 use crate::kernels::rebuild::{Rebuild, Scale};
 use crate::kernels::widest;
-use crate::lanes::{add_scaled, padded};
+use crate::lanes::padded;
 use crate::settings::SketchForm;
 use thiserror::Error;
 
@@ -318,9 +319,11 @@ impl FrequentDirections {
     fn mix(&mut self, found: &LeadingPairs, lengths: &[f64], count: usize) {
         let count = count.min(found.values.len());
         if self.by_columns() {
-            for (at, row) in self.rows.chunks_exact_mut(self.width).enumerate().take(count) {
-                for (out, vector) in row.iter_mut().zip(found.vectors.chunks_exact(found.lanes)) {
-                    *out = lengths[at] * vector[at];
+            // Column after column: a row at a time would read a value of each line of the vectors, and all of these for
+            // each row.
+            for (column, values) in found.vectors.chunks_exact(found.lanes).enumerate() {
+                for (at, (length, value)) in lengths.iter().zip(values).take(count).enumerate() {
+                    self.rows[at * self.width + column] = length * value;
                 }
             }
             return;
@@ -374,12 +377,8 @@ impl FrequentDirections {
     /// Bᵀ B, m × m.
     fn column_gram(&self) -> Symmetric {
         let mut gram = Symmetric::new(self.columns);
-        let stride = gram.stride();
-        for row in self.rows() {
-            for (out, &factor) in gram.values_mut().chunks_exact_mut(stride).zip(row) {
-                add_scaled(out, factor, row);
-            }
-        }
+        let rows = &self.rows[..self.used * self.width];
+        widest(ColumnGram { rows, width: self.width, out: gram.values_mut() });
         gram
     }
 }

@@ -8,6 +8,7 @@
 
 pub(crate) mod along;
 pub(crate) mod bisection;
+pub(crate) mod column_gram;
 pub(crate) mod gram;
 pub(crate) mod onsets;
 pub(crate) mod orthogonalise;
