@@ -108,14 +108,17 @@ impl<S: Simd> ResidualPass<'_, S> {
             sum = self.block::<8>(simd, at, sum);
             at += 8;
         }
-        if at + 4 <= width {
-            sum = self.block::<4>(simd, at, sum);
-            at += 4;
-        }
-        while at < width {
-            sum = self.block::<1>(simd, at, sum);
-            at += 1;
-        }
+        // What is left side by side: a vector alone waits for each of its products.
+        sum = match width - at {
+            0 => sum,
+            1 => self.block::<1>(simd, at, sum),
+            2 => self.block::<2>(simd, at, sum),
+            3 => self.block::<3>(simd, at, sum),
+            4 => self.block::<4>(simd, at, sum),
+            5 => self.block::<5>(simd, at, sum),
+            6 => self.block::<6>(simd, at, sum),
+            _ => self.block::<7>(simd, at, sum),
+        };
         simd.reduce_sum_f32s(sum)
     }
 
@@ -153,7 +156,9 @@ mod tests {
     /// below 1, each rounded to one part in 10⁷.
     #[test]
     fn every_width_of_vectors_splits_a_row_as_the_definition_does() {
-        for (columns, rank) in [(1, 1), (7, 1), (8, 3), (33, 4), (141, 12), (200, 7)] {
+        // With vectors of sixteen, these rows have one to nine of them, and thirteen.
+        let shapes = [(1, 1), (7, 1), (8, 3), (32, 5), (33, 4), (64, 6), (65, 9), (90, 7), (108, 5), (128, 2)];
+        for (columns, rank) in shapes.into_iter().chain([(141, 12), (200, 7)]) {
             let width = padded_narrow(columns);
             let mut random = Random::new(columns as u64);
             let mut row = || {
