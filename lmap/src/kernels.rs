@@ -7,6 +7,7 @@
 //! Rows are padded with zeros to whole groups of eight, and begin a cache line.
 
 pub(crate) mod along;
+pub(crate) mod averages;
 pub(crate) mod bisection;
 pub(crate) mod column_gram;
 pub(crate) mod gram;

@@ -5,6 +5,8 @@ use crate::expectation::Expectation;
 use crate::groups::{Groups, MAX_GROUPS};
 use crate::history::History;
 use crate::intake::Intake;
+use crate::kernels::averages::MoveMeans;
+use crate::kernels::widest;
 use crate::latch::Latches;
 use crate::long_rows::LongRows;
 use crate::onsets::Onsets;
@@ -122,11 +124,8 @@ impl Pipeline {
         self.averaged += 1;
         let share = 1.0 / self.averaged as f64;
         let Standard { mean, inverse, .. } = &mut self.standard;
-        for ((mean, inverse), z) in mean.iter_mut().zip(inverse.iter()).zip(self.projection.z.iter()) {
-            if *inverse > 0.0 {
-                *mean += share * z * self.projection.length / inverse;
-            }
-        }
+        let Projection { z, length, .. } = &self.projection;
+        widest(MoveMeans { mean, inverse, z, length: *length, share });
         self.scorer.average(&self.projection, share);
     }
 

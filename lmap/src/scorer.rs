@@ -4,6 +4,7 @@ use crate::aligned::{Aligned, Narrow};
 use crate::basis::{Basis, Directions};
 use crate::estimates::Errors;
 use crate::kernels::along::AlongDirections;
+use crate::kernels::averages::{MoveVariances, Weigh};
 use crate::kernels::prefetch::prefetch;
 use crate::kernels::score::Score;
 use crate::kernels::widest;
@@ -253,12 +254,9 @@ impl Scorer {
 
     /// Updates the averages V and T with the row scored last, at weight `share`.
     pub(crate) fn average(&mut self, projection: &Projection, share: f64) {
-        for (variance, r) in self.residual_variance.iter_mut().zip(projection.residual.iter()) {
-            *variance = (1.0 - share) * *variance + share * f64::from(*r).powi(2);
-        }
-        for (variance, p) in self.inside_variance.iter_mut().zip(&projection.coordinates) {
-            *variance = (1.0 - share) * *variance + share * f64::from(*p).powi(2);
-        }
+        let (residual, coordinates) = (&projection.residual, &projection.coordinates);
+        widest(MoveVariances { variance: &mut self.residual_variance, values: residual, share });
+        widest(MoveVariances { variance: &mut self.inside_variance, values: coordinates, share });
         self.renew_weights();
     }
 
@@ -281,9 +279,7 @@ impl Scorer {
             return;
         }
         let floor = self.residual_floor * self.residual_floor;
-        for (weight, variance) in self.weight.iter_mut().zip(self.residual_variance.iter()) {
-            *weight = (1.0 / variance.max(floor)) as f32;
-        }
+        widest(Weigh { variance: &self.residual_variance, floor, weight: &mut self.weight });
         for (weight, variance) in self.inside_weight.iter_mut().zip(&self.inside_variance) {
             *weight = 1.0 / variance.max(MIN_VARIANCE);
         }
