@@ -10,8 +10,9 @@ pub(crate) struct Learning {
     rows: Option<KeptRows>,
     /// Rows seen in this phase.
     seen: usize,
-    /// Rows seen at the last fit.
-    fitted_at: usize,
+    /// The number of rows seen at which the schedule has its next fit: the first one after those of the last fit.
+    /// Every row asks for it several times.
+    next_fit: Option<usize>,
     /// An operator asked for a fit ("this is normal now").
     wanted: bool,
 }
@@ -30,14 +31,13 @@ impl Learning {
     /// Starts with no rows.
     pub(crate) fn new(columns: usize, settings: &Settings) -> Self {
         let rows = KeptRows::new(columns, settings.last_fit_rows());
-        Self { rows: Some(rows), seen: 0, fitted_at: 0, wanted: false }
+        Self { rows: Some(rows), seen: 0, next_fit: fit_after(0, settings), wanted: false }
     }
 
     /// Nothing to learn: the detector starts from a model.
     pub(crate) fn over(columns: usize, settings: &Settings) -> Self {
         let rows = (settings.rows_kept > 0).then(|| KeptRows::new(columns, settings.rows_kept));
-        let seen = settings.last_fit_rows();
-        Self { rows, seen, fitted_at: seen, wanted: false }
+        Self { rows, seen: settings.last_fit_rows(), next_fit: None, wanted: false }
     }
 
     /// Armed by a merged model: only the fits after the warm-up follow.
@@ -46,7 +46,7 @@ impl Learning {
         if settings.last_fit_rows() == armed {
             return Self::over(columns, settings);
         }
-        Self { seen: armed, fitted_at: armed, ..Self::new(columns, settings) }
+        Self { seen: armed, next_fit: fit_after(armed, settings), ..Self::new(columns, settings) }
     }
 
     /// Keeps a row; `false` if no rows are kept, or they are in a job.
@@ -68,7 +68,7 @@ impl Learning {
 
     /// Whether rows have to be kept.
     pub(crate) fn active(&self, settings: &Settings) -> bool {
-        self.wanted || settings.rows_kept > 0 || self.next_fit(settings).is_some()
+        self.wanted || settings.rows_kept > 0 || self.next_fit.is_some()
     }
 
     /// Rows seen, and the number at which the next fit is due.
@@ -76,14 +76,14 @@ impl Learning {
         if self.wanted {
             return Some((self.rows.as_ref().map_or(0, KeptRows::len), settings.warm_up_rows));
         }
-        self.next_fit(settings).map(|needed| (self.seen, needed))
+        self.next_fit.map(|needed| (self.seen, needed))
     }
 
     /// Requests a fit on the newest rows ([`Settings::rows_kept`]), or, without those, on rows to come, whatever their
     /// score. Rows of the schedule are all since the start, most of them of what was normal before: they go. Allocates
     /// unless the newest are kept.
     pub(crate) fn want(&mut self, columns: usize, settings: &Settings, fit_is_out: bool) {
-        let keeps_newest = self.rows.is_some() && self.next_fit(settings).is_none();
+        let keeps_newest = self.rows.is_some() && self.next_fit.is_none();
         if !keeps_newest && !fit_is_out {
             *self = Self::new(columns, settings);
         }
@@ -98,7 +98,7 @@ impl Learning {
     /// The rows to fit on, if a fit is due. Never allocates.
     pub(crate) fn due(&mut self, settings: &Settings) -> Option<FitRequest> {
         let kept = self.rows.as_ref()?.len();
-        let by_schedule = self.next_fit(settings).is_some_and(|rows| self.seen >= rows);
+        let by_schedule = self.next_fit.is_some_and(|rows| self.seen >= rows);
         let by_wish = self.wanted && kept >= settings.warm_up_rows;
         if !(by_wish || by_schedule && !self.wanted) {
             return None;
@@ -106,15 +106,15 @@ impl Learning {
         let mut rows = self.rows.take()?;
         if by_wish {
             rows.accept_all();
-            if self.next_fit(settings).is_none() {
+            if self.next_fit.is_none() {
                 self.seen = kept; // the schedule starts again with the rows kept from an earlier phase
             }
         }
         self.wanted = false;
-        self.fitted_at = self.seen;
+        self.next_fit = fit_after(self.seen, settings);
         let least = settings.warm_up_rows.min(kept);
         let provisional = self.seen < settings.warm_up_rows;
-        let over = self.next_fit(settings).is_none();
+        let over = self.next_fit.is_none();
         let capacity = if over { settings.rows_kept } else { settings.last_fit_rows() };
         Some(FitRequest { rows, least, capacity, provisional })
     }
@@ -135,9 +135,10 @@ impl Learning {
     pub(crate) fn filled_bytes(&self) -> usize {
         self.rows.as_ref().map_or(0, KeptRows::filled_bytes)
     }
+}
 
-    fn next_fit(&self, settings: &Settings) -> Option<usize> {
-        let scheduled = settings.provisional_rows.into_iter().chain([settings.warm_up_rows]);
-        scheduled.chain(settings.fit_again_rows.iter().copied()).find(|&rows| rows > self.fitted_at)
-    }
+/// The first fit of the schedule after so many rows.
+fn fit_after(rows: usize, settings: &Settings) -> Option<usize> {
+    let scheduled = settings.provisional_rows.into_iter().chain([settings.warm_up_rows]);
+    scheduled.chain(settings.fit_again_rows.iter().copied()).find(|&scheduled| scheduled > rows)
 }
