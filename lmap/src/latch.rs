@@ -80,20 +80,21 @@ impl Latches {
     pub(crate) fn step(&mut self, intake: &Intake, standard: &Standard, z: &mut [f64]) {
         self.arrival = self.arrival.saturating_sub(1);
         let may_arrive = self.arrival > 0;
+        let (values, mean, inverse) = (intake.row(), &standard.mean[..], &standard.inverse[..]);
         for gauge in &mut self.gauges {
             let column = gauge.column as usize;
-            let value = intake.value(column);
+            let value = values[column];
             if value.is_nan() {
                 continue;
             }
-            let deviations = |centre: f64| (value - centre) * standard.inverse[column];
+            let deviations = |centre: f64| (value - centre) * inverse[column];
             if deviations(gauge.place).abs() <= STILL {
                 gauge.rows += 1;
                 gauge.place += FOLLOW * (value - gauge.place);
             } else {
                 (gauge.place, gauge.rows) = (value, 0);
             }
-            let elsewhere = ((gauge.place - standard.mean[column]) * standard.inverse[column]).abs() > STILL;
+            let elsewhere = ((gauge.place - mean[column]) * inverse[column]).abs() > STILL;
             let arrived = gauge.arrives && gauge.rows >= ARRIVED;
             if elsewhere && (arrived || gauge.rows >= self.rows) {
                 gauge.centre = gauge.place;
@@ -103,7 +104,8 @@ impl Latches {
                 z[column] = 0.0;
                 continue;
             }
-            if deviations(gauge.centre).abs() < deviations(standard.mean[column]).abs() {
+            // Hardly any has a second centre.
+            if !gauge.centre.is_nan() && deviations(gauge.centre).abs() < deviations(mean[column]).abs() {
                 z[column] = standard.soft(deviations(gauge.centre));
             }
         }
