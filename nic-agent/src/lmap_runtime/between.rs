@@ -119,8 +119,8 @@ impl LmapRuntime {
     pub(super) fn keep_pace(&mut self, scored: Option<lmap::Verdict>, changed: bool, alarm: bool) {
         let over = scored.map(|verdict| verdict.over);
         self.pace.row(Signs { over, alarm, missed_heartbeat: self.regions.misses_heartbeat() });
-        let threshold = self.detectors.as_ref().and_then(super::Detectors::episode_threshold);
         let Some(fast) = &mut self.fast else { return };
+        let threshold = self.detectors.as_ref().and_then(super::Detectors::episode_threshold);
         let is_quiet = scored.zip(threshold).is_some_and(|(verdict, threshold)| verdict.raw < threshold);
         if !is_quiet {
             fast.quiet = 0;
