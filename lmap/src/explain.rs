@@ -121,7 +121,11 @@ fn largest(Parts { judged, contributions, total }: Parts<'_>, top: usize, out: &
             continue;
         }
         out.truncate(top - 1);
-        out.insert(place, reason(judged, column, share));
+        out.insert(place, untold(column, share));
+    }
+    // Many columns give way to larger ones: only those that are left are told about.
+    for told in out {
+        *told = reason(judged, told.column, told.share);
     }
 }
 
@@ -233,9 +237,10 @@ fn parts<'a>(judged: JudgedRow<'a>, contributions: &'a [f64]) -> impl Iterator<I
     let parts = watched.chain(pipeline.moved_constants().map(move |column| (column, each)));
     let is_saturated = move |column| saturations.any() && saturations.over().any(|(over, ..)| over == column);
     // A column that lasts in longer rows has at least its part there.
-    let (long_rows, long) = (&pipeline.long_rows, pipeline.long_rows.squares());
+    let (long_rows, long) = (&pipeline.long_rows, pipeline.long_rows.squares_at_limit());
     let square = pipeline.gamma * pipeline.gamma;
-    let parts = parts.map(move |(column, part)| (column, part.max(long_rows.part(column, &long) * square)));
+    let lasting = move |column: usize| long.as_ref().map_or(0.0, |long| long_rows.part(column, long) * square);
+    let parts = parts.map(move |(column, part)| (column, part.max(lasting(column))));
     let by_score = parts.filter(move |(column, part)| *part > 0.0 && !is_saturated(*column));
     let by_itself = saturations.over().map(move |(column, ..)| {
         let is_watched = pipeline.standard.roles[column] == Role::Watched;
@@ -243,6 +248,11 @@ fn parts<'a>(judged: JudgedRow<'a>, contributions: &'a [f64]) -> impl Iterator<I
         (column, part.max(pipeline.gamma_in_force().powi(2)))
     });
     by_score.chain(by_itself)
+}
+
+/// A column with its share, of which nothing else is said yet.
+fn untold(column: usize, share: f64) -> Reason {
+    Reason { column, share, seen: 0.0, expected: 0.0, direction: Direction::Below, z: 0.0, since_rows: 0 }
 }
 
 fn reason(judged: JudgedRow<'_>, column: usize, share: f64) -> Reason {

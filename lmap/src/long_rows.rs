@@ -77,6 +77,23 @@ fn beyond(mean: f64, home: f64) -> f64 {
     (mean - home.max(0.0)).max(0.0) + (mean - home.min(0.0)).min(0.0)
 }
 
+/// Sums by group, in the order of the columns. Columns of a group are neighbours, mostly: their sum stays in a register
+/// until another group comes.
+#[inline]
+fn by_group(squares: impl Iterator<Item = (u8, f64)>) -> [f64; MAX_GROUPS] {
+    let (mut sums, mut known, mut sum) = ([0.0; MAX_GROUPS], 0, 0.0);
+    for (group, square) in squares {
+        let group = usize::from(group);
+        if group != known {
+            sums[known] = sum;
+            (known, sum) = (group, sums[group]);
+        }
+        sum += square;
+    }
+    sums[known] = sum;
+    sums
+}
+
 impl LongRows {
     /// Of `rows` rows, for the columns that are judged; none if `rows` is `None`. `levels` are ascending.
     pub(crate) fn new(columns: &[Column], levels: &[u32], groups: &Groups, rows: Option<usize>) -> Self {
@@ -153,34 +170,38 @@ impl LongRows {
     /// Adds a row of deviations. Returns, per group, the sum of the squares of what counts of averages. O(m). Never
     /// allocates.
     pub(crate) fn push(&mut self, z: &[f64]) -> [f64; MAX_GROUPS] {
-        let (weights, mut squares) = (self.weights(), [0.0; MAX_GROUPS]);
-        for of in &mut self.columns {
+        let weights = self.weights();
+        by_group(self.columns.iter_mut().map(|of| {
             let (mean, home) = of.with(z[usize::from(of.column)], weights);
             (of.mean, of.home) = (mean as f32, home as f32);
-            squares[usize::from(of.group)] += beyond(mean, home).powi(2);
-        }
-        squares
+            (of.group, beyond(mean, home).powi(2))
+        }))
     }
 
     /// What [`push`](Self::push) would return for a row that covers `part` of an interval, in (0, 1\]: as a whole one
     /// whose deviations are `part` times as large, as if the rest were as usual. Averages fall as they will with the
     /// next row; otherwise the row before would count in each part of it. O(m). Never allocates.
     pub(crate) fn squares_with(&self, z: &[f64], part: f64) -> [f64; MAX_GROUPS] {
-        let (weights, mut squares) = (self.weights(), [0.0; MAX_GROUPS]);
-        for of in &self.columns {
+        let weights = self.weights();
+        by_group(self.columns.iter().map(|of| {
             let (mean, home) = of.with(part * z[usize::from(of.column)], weights);
-            squares[usize::from(of.group)] += beyond(mean, home).powi(2);
-        }
-        squares
+            (of.group, beyond(mean, home).powi(2))
+        }))
     }
 
     /// Per group, the sum of the squares of what counts of averages.
     pub(crate) fn squares(&self) -> [f64; MAX_GROUPS] {
-        let mut squares = [0.0; MAX_GROUPS];
-        for of in &self.columns {
-            squares[usize::from(of.group)] += of.beyond().powi(2);
+        by_group(self.columns.iter().map(|of| (of.group, of.beyond().powi(2))))
+    }
+
+    /// The same if a group is at its limit, so that its columns have a [`part`](Self::part); otherwise `None`.
+    pub(crate) fn squares_at_limit(&self) -> Option<[f64; MAX_GROUPS]> {
+        if self.limits.is_empty() {
+            return None;
         }
-        squares
+        let squares = self.squares();
+        let is_at_limit = squares.iter().zip(&self.limits).any(|(square, limit)| *square >= limit * limit);
+        is_at_limit.then_some(squares)
     }
 
     /// The largest of these squares of groups in units of its limit: 1 is as much as a score of γ. 0 without limits.
@@ -220,12 +241,26 @@ mod tests {
 
         let wild = rows.push(&[1e6]);
         assert!(rows.largest(&wild) < 1.0 && rows.part(0, &wild) == 0.0);
+        assert_eq!(rows.squares_at_limit(), None);
         rows.forget();
         (0..20).for_each(|_| _ = rows.push(&[3.0]));
 
         let lasting = rows.squares();
         assert!(rows.largest(&lasting) > 1.0);
         assert_eq!(rows.part(0, &lasting), rows.largest(&lasting));
+        assert_eq!(rows.squares_at_limit(), Some(lasting));
+    }
+
+    #[test]
+    fn sums_of_groups_are_those_of_their_columns_in_order_whoever_is_between() {
+        let squares: [(u8, f64); 6] = [(1, 0.1), (0, 0.2), (1, 0.3), (2, 0.7), (1, 0.6), (0, 0.4)];
+        let mut expected = [0.0; MAX_GROUPS];
+        for (group, square) in squares {
+            expected[usize::from(group)] += square;
+        }
+
+        assert_eq!(by_group(squares.into_iter()), expected);
+        assert_eq!(by_group([].into_iter()), [0.0; MAX_GROUPS]);
     }
 
     /// The largest average that counts in a drift to one deviation over 2,000 rows, which then stays.

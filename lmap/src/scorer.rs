@@ -11,6 +11,7 @@ use crate::kernels::widest;
 use crate::lanes::{add_scaled, dot, padded, padded_narrow};
 use crate::onsets::Deviations;
 use crate::settings::ScoreForm;
+use core::array;
 
 /// A coordinate's variance is at least this.
 pub(crate) const MIN_VARIANCE: f64 = 1e-12;
@@ -20,6 +21,10 @@ const DIRECTION_LINES: usize = 64;
 
 /// Coordinates up to this many deviations are plausible effects of load.
 const PLAUSIBLE: f64 = 3.0;
+/// The square of deviations up to which they are plausible however they are rounded.
+const WELL_PLAUSIBLE: f64 = 0.999 * PLAUSIBLE * PLAUSIBLE;
+/// Columns whose residuals are weighted at a time, for pulls.
+const TOGETHER: usize = 64;
 
 /// The basis, and the variances that residuals and coordinates are measured in.
 #[derive(Clone, Debug)]
@@ -177,14 +182,14 @@ impl Scorer {
 
     /// Fills `out` with pᵢ / Tᵢ − Σⱼ Uⱼᵢ rⱼ wⱼ, one per direction: how the square of the score pulls along it. O(m k).
     pub(crate) fn pulls(&self, projection: &Projection, out: &mut [f64]) {
-        let residual = &projection.residual;
-        let (fours, rest) = out.as_chunks_mut::<4>();
-        let alone = 4 * fours.len();
-        for (at, four) in fours.iter_mut().enumerate() {
-            *four = self.outside([0, 1, 2, 3].map(|i| 4 * at + i), residual);
-        }
-        for (at, one) in rest.iter_mut().enumerate() {
-            [*one] = self.outside([alone + at], residual);
+        let mut weighted = [0.0; TOGETHER];
+        out.fill(0.0);
+        let columns = projection.residual.chunks(TOGETHER).zip(self.weight.chunks(TOGETHER));
+        for (block, (residual, weight)) in columns.enumerate() {
+            for (out, (r, w)) in weighted.iter_mut().zip(residual.iter().zip(weight)) {
+                *out = f64::from(*r) * f64::from(*w);
+            }
+            self.add_outside(TOGETHER * block, &weighted[..residual.len()], out);
         }
         let inside = projection.coordinates.iter().zip(&self.inside_weight);
         for (out, (p, weight)) in out.iter_mut().zip(inside) {
@@ -192,17 +197,24 @@ impl Scorer {
         }
     }
 
-    /// Σⱼ Uⱼᵢ rⱼ wⱼ of each of these directions, side by side: a sum alone waits for each of its additions.
-    fn outside<const D: usize>(&self, directions: [usize; D], residual: &[f32]) -> [f64; D] {
-        let directions = directions.map(|index| self.basis.direction(index));
-        let mut sums = [0.0; D];
-        for (column, (r, w)) in residual.iter().zip(self.weight.iter()).enumerate() {
-            let weighted = f64::from(*r) * f64::from(*w);
-            for (sum, direction) in sums.iter_mut().zip(directions) {
-                *sum += f64::from(direction[column]) * weighted;
-            }
+    /// Adds Σⱼ Uⱼᵢ rⱼ wⱼ over some columns from `first` on to the sum of each direction: of six side by side, since a
+    /// sum alone waits for each of its additions.
+    fn add_outside(&self, first: usize, weighted: &[f64], sums: &mut [f64]) {
+        let from_first = |index: usize| &self.basis.direction(index)[first..];
+        let (sixes, rest) = sums.as_chunks_mut::<6>();
+        let (twos, last) = rest.as_chunks_mut::<2>();
+        let mut next = 0;
+        for sums in sixes {
+            add_products(sums, array::from_fn(|at| from_first(next + at)), weighted);
+            next += 6;
         }
-        sums
+        for sums in twos {
+            add_products(sums, array::from_fn(|at| from_first(next + at)), weighted);
+            next += 2;
+        }
+        if let [sum] = last {
+            add_products(array::from_mut(sum), [from_first(next)], weighted);
+        }
     }
 
     /// Fills `out`, one value per column, with what each adds to the square of the score: [`contribution`] of all, in
@@ -246,8 +258,15 @@ impl Scorer {
     /// along a learnt direction does not explain itself. Not limited without T, as in the paper's forms.
     pub(crate) fn expected(&self, projection: &Projection, column: usize) -> f64 {
         let plausible = |(i, (p, weight)): (usize, (&f32, &f64))| {
-            let most = if *weight > 0.0 { PLAUSIBLE / weight.sqrt() } else { f64::MAX };
-            f64::from(self.basis.direction(i)[column]) * f64::from(*p).clamp(-most, most)
+            let p = f64::from(*p);
+            // Most are well below: they need neither the root nor the division.
+            let p = if p * p * weight < WELL_PLAUSIBLE {
+                p
+            } else {
+                let most = if *weight > 0.0 { PLAUSIBLE / weight.sqrt() } else { f64::MAX };
+                p.clamp(-most, most)
+            };
+            f64::from(self.basis.direction(i)[column]) * p
         };
         projection.coordinates.iter().zip(&self.inside_weight).enumerate().map(plausible).sum()
     }
@@ -293,6 +312,19 @@ impl Scorer {
     }
 }
 
+/// Adds to each sum the products of its direction with `weighted`, in the order of the columns.
+fn add_products<const D: usize>(sums: &mut [f64; D], directions: [&[f32]; D], weighted: &[f64]) {
+    // Of one length: nothing is left to be checked in the loop.
+    let directions = directions.map(|direction| &direction[..weighted.len()]);
+    let mut all = *sums;
+    for (column, weighted) in weighted.iter().enumerate() {
+        for (sum, direction) in all.iter_mut().zip(directions) {
+            *sum += f64::from(direction[column]) * weighted;
+        }
+    }
+    *sums = all;
+}
+
 /// ‖r‖², in double precision throughout. O(m k).
 fn exactly(basis: &Basis, projection: &mut Projection) -> f64 {
     let narrow = |value: f64| value.clamp(f64::from(f32::MIN), f64::from(f32::MAX)) as f32;
@@ -313,26 +345,25 @@ mod tests {
     use crate::lanes::padded_row;
     use crate::random::Random;
 
-    /// A scorer with `rank` directions in 21 columns and weights of all sizes, and a row that it has scored.
-    fn scored(rank: usize) -> (Scorer, Projection) {
-        const COLUMNS: usize = 21;
+    /// A scorer with `rank` directions in so many columns and weights of all sizes, and a row that it has scored.
+    fn scored(columns: usize, rank: usize) -> (Scorer, Projection) {
         let mut random = Random::new(7);
         let mut numbers = |count: usize| (0..count).map(|_| random.unit() - 0.5).collect::<Vec<f64>>();
-        let directions: Vec<f64> = (0..rank).flat_map(|_| padded_row(&numbers(COLUMNS))).collect();
-        let basis = Basis::new(Aligned::from(directions.as_slice()), rank, COLUMNS);
-        let mut scorer = Scorer::new(ScoreForm::Scaled, 0.05, &basis, COLUMNS);
-        let variances: Vec<f64> = numbers(COLUMNS).iter().map(|of| of + 0.5).collect();
+        let directions: Vec<f64> = (0..rank).flat_map(|_| padded_row(&numbers(columns))).collect();
+        let basis = Basis::new(Aligned::from(directions.as_slice()), rank, columns);
+        let mut scorer = Scorer::new(ScoreForm::Scaled, 0.05, &basis, columns);
+        let variances: Vec<f64> = numbers(columns).iter().map(|of| of + 0.5).collect();
         scorer.set_variances(&padded_row(&variances), numbers(rank).iter().map(|of| of + 0.6).collect());
         let mut projection = Projection::of(&scorer);
-        projection.z.copy_from_slice(&padded_row(&numbers(COLUMNS)));
+        projection.z.copy_from_slice(&padded_row(&numbers(columns)));
         _ = scorer.score(&mut projection);
         (scorer, projection)
     }
 
     #[test]
     fn pulls_are_bit_for_bit_those_of_one_direction_after_the_other() {
-        for rank in [1, 3, 4, 9] {
-            let (scorer, projection) = scored(rank);
+        for (columns, rank) in [(21, 1), (21, 3), (21, 4), (21, 9), (64, 6), (65, 2), (141, 15)] {
+            let (scorer, projection) = scored(columns, rank);
             let mut pulls = vec![f64::NAN; rank];
             scorer.pulls(&projection, &mut pulls);
 
@@ -342,7 +373,7 @@ mod tests {
                     outside += f64::from(*u) * (f64::from(*r) * f64::from(*w));
                 }
                 let expected = f64::from(projection.coordinates[i]) * scorer.inside_weight[i] - outside;
-                assert_eq!(pull.to_bits(), expected.to_bits(), "direction {i} of {rank}");
+                assert_eq!(pull.to_bits(), expected.to_bits(), "direction {i} of {rank} in {columns}");
             }
         }
     }
@@ -350,7 +381,7 @@ mod tests {
     #[test]
     fn contributions_are_bit_for_bit_those_of_each_column_and_add_up_to_the_square() {
         for rank in [1, 3, 4, 9] {
-            let (scorer, mut projection) = scored(rank);
+            let (scorer, mut projection) = scored(21, rank);
             let square = scorer.score(&mut projection);
             let (mut pulls, mut all) = (vec![0.0; rank], vec![f64::NAN; 21]);
             scorer.pulls(&projection, &mut pulls);
