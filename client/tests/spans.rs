@@ -442,13 +442,12 @@ fn a_span_that_ends_on_another_thread_is_recorded_as_it_began() {
         for n in 0..20 {
             let outer = tracing::info_span!("begun here", n);
             let dispatch = dispatch.clone();
+            // The registry releases a parent by the subscriber of the thread on which its child ends.
             let work = move || {
-                let inner =
-                    tracing::dispatcher::with_default(&dispatch, || tracing::info_span!(parent: &outer, "there"));
-                drop(inner);
+                drop(tracing::info_span!(parent: &outer, "there"));
                 drop(outer);
             };
-            std::thread::spawn(work).join().unwrap();
+            std::thread::spawn(move || tracing::dispatcher::with_default(&dispatch, work)).join().unwrap();
         }
     });
 
