@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_is_not_taken_counts_by_the_root_of_its_part_and_leaves_averages_as_they_were() {
+    fn a_row_that_is_not_taken_counts_by_its_part_and_leaves_averages_as_they_were() {
         let mut rows = long_rows(&[Column::new(ColumnKind::Gauge, 0)], &[]);
         (0..5).for_each(|_| _ = rows.push(&[3.0]));
         let before = rows.squares();
@@ -335,7 +335,7 @@ mod tests {
 
         assert_eq!(rows.squares(), before);
         assert!(none < 0.7 * before[0], "it falls as with a row at its mean: {none} of {}", before[0]);
-        assert_eq!(quarter, rows.squares_with(&[1.5], 1.0)[0]);
+        assert_eq!(quarter, rows.squares_with(&[0.75], 1.0)[0]);
         assert_eq!(rows.push(&[3.0])[0], whole);
     }
 
