@@ -6,8 +6,8 @@
 
 use pulp::{Simd, WithSimd};
 
-/// Moves each mean by `share` of what the row deviates: mean + share · z · length / inverse. A column whose inverse is 0
-/// keeps its mean. O(m).
+/// Moves each mean by `share` of what the row deviates: mean + share · z · length / inverse. A column whose inverse is
+/// 0 keeps its mean. O(m).
 pub(crate) struct MoveMeans<'a> {
     pub(crate) mean: &'a mut [f64],
     /// 1 / the deviation.

@@ -11,8 +11,8 @@ use pulp::{Simd, WithSimd};
 /// Columns whose products with some vectors of columns are added up side by side.
 const TOGETHER: usize = 4;
 
-/// Bᵀ B. Each product is added up in the order of the rows, and rounded twice for each of them: the same to the bit with
-/// vectors of every width. O(n m²).
+/// Bᵀ B. Each product is added up in the order of the rows, and rounded twice for each of them: the same to the bit
+/// with vectors of every width. O(n m²).
 ///
 /// Sums stay in registers over all rows. If they were added to the matrix row after row, each row would read and write
 /// all of it, which from some 80 columns on is larger than a first cache of 48 kB.
