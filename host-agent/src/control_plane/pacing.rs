@@ -64,7 +64,8 @@ impl ControlPlane {
 
     /// Tells which services are fetched faster, if these are others than before, or their paces are. O(LMAPs).
     pub(super) fn tell_paces(&mut self) {
-        let counted = self.counted_services();
+        let is_any = self.lmaps.values().any(|lmap| lmap.pace.is_some());
+        let counted = if is_any { self.counted_services() } else { BTreeSet::new() };
         let mut paces: BTreeMap<ServiceName, Interval> = BTreeMap::new();
         for (lmap, pace) in self.lmaps.values().filter_map(|lmap| Some((lmap, lmap.pace?))) {
             for service in watched_by(lmap).filter(|service| !counted.contains(service)) {
