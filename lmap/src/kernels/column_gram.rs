@@ -1,5 +1,4 @@
 //! The Gram matrix of columns: their products with each other.
-#![expect(clippy::needless_range_loop, reason = "several arrays of registers in step, by one index")]
 #![expect(
     clippy::inline_always,
     reason = "inlined into the function that has the machine's features, or a call per vector"
