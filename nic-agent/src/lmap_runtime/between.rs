@@ -1,8 +1,9 @@
 //! Fetches between two rows, while something seems wrong: alarms begin and end earlier by what they show.
 //!
 //! By rows, an alarm begins when 2 of 3 rows are over γ, and ends with the fifth quiet one. Between rows, it begins if
-//! a row is over γ and the next one would be by two partial rows in succession. It ends when every sliding row has been
-//! quiet for three intervals.
+//! a row is over γ and the next one would be by all partial rows of half an interval in succession: a burst of a moment
+//! is in one row, and must not be an alarm since it was looked at twice. It ends when every sliding row has been quiet
+//! for three intervals.
 //!
 //! Rows, their scores, what is learnt and what subscribers get stay as they are.
 
@@ -18,8 +19,6 @@ use crate::pace::{ExtraReads, Signs};
 use crate::regions::CheckOutcome;
 use crate::sliding_rows::SlidingRows;
 
-/// Partial rows in succession that begin an alarm.
-const BEGIN_LOOKS: u32 = 2;
 /// Intervals of quiet sliding rows that end one.
 const END_INTERVALS: u32 = 3;
 
@@ -34,6 +33,11 @@ pub(crate) struct FastRows {
     quiet: u32,
     /// What it adds to the worker's READs.
     pub(crate) extra: ExtraReads,
+}
+
+/// Partial rows in succession that begin an alarm, of so many parts of an interval: those of half of it, two at least.
+fn begin_looks(parts: u32) -> u32 {
+    (parts / 2).max(2)
 }
 
 /// What a fetch between rows has shown.
@@ -159,7 +163,7 @@ impl LmapRuntime {
         let finding = match (self.in_episode, row.part < 1.0) {
             (false, true) => {
                 fast.over = if look.begins { fast.over + 1 } else { 0 };
-                if fast.over >= BEGIN_LOOKS { Finding::Begins(look.score) } else { Finding::Nothing }
+                if fast.over >= begin_looks(fast.rows.parts()) { Finding::Begins(look.score) } else { Finding::Nothing }
             }
             (true, false) => {
                 fast.quiet = if look.over { 0 } else { fast.quiet + 1 };
