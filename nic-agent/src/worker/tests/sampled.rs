@@ -126,8 +126,8 @@ fn with_a_sampler_that_becomes_faster_alarms_begin_and_end_sooner_and_with_one_t
     let by_rows = of(Sampler::Usual, None);
     let [began, ended] = of(Sampler::Following, Some(FETCH));
 
-    // The fault begins at 201 s: the row at 202 s is over γ, by the sample at 201.35 s. So are the next one and the two
-    // fetches with a sample of their own.
+    // The fault begins at 201 s: the row at 202 s is over γ, by the sample at 201.35 s. So are the next one and all
+    // fetches of half an interval, with samples of their own.
     assert_eq!((by_rows[0].as_slice(), began.as_slice()), (&[203_000][..], &[202_500][..]));
     assert!(ended.len() == 1 && by_rows[1].len() == 1, "{ended:?} {by_rows:?}");
     assert!(ended[0] + 1_000 < by_rows[1][0], "{ended:?} {by_rows:?}");
