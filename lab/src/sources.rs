@@ -242,7 +242,7 @@ fn one_run(
         fs::write(folder.join("faults.csv"), testbed.faults_file())?;
     }
     let mut judgement = judge::judge(&testbed.record, present);
-    testbed.mark_visible(&mut judgement, folder)?;
+    testbed.mark_visible(&mut judgement, folder, pace)?;
     Ok(Run { seed, judgement, cost, load_before })
 }
 
@@ -300,8 +300,8 @@ impl Testbed {
         Ok(())
     }
 
-    /// Says of each fault whether it shows in what its way has recorded below `folder`.
-    fn mark_visible(&self, judgement: &mut RunJudgement, folder: &Path) -> Result<()> {
+    /// Says of each fault whether it shows in what its way has recorded below `folder`, and whether it does in time.
+    fn mark_visible(&self, judgement: &mut RunJudgement, folder: &Path, pace: &Pace) -> Result<()> {
         let zero = unix_now().0.saturating_sub(self.now().0);
         let range = |started: Nanos, ended: Nanos| (zero + started.0, zero + ended.0);
         let all: Vec<_> = self.record.faults.iter().map(|one| range(one.started, one.ended.plus(GRACE))).collect();
@@ -314,6 +314,10 @@ impl Testbed {
             let bytes = fs::read(&path).with_context(|| path.display().to_string())?;
             let rows = recording::decode(&bytes).with_context(|| path.display().to_string())?;
             one.shows = visible::shows(&rows, range(one.began, one.ended), &all);
+            // The last row that counts ends with the time limit, and is of the interval before.
+            let before_last = tables::limit(one.way, pace.interval_ms).0.saturating_sub(rows.interval.0);
+            let in_time = one.ended.min(one.began.plus(Nanos(before_last)));
+            one.shows_in_time = Some(visible::shows(&rows, range(one.began, in_time), &all));
         }
         Ok(())
     }

@@ -105,6 +105,10 @@ pub struct FaultJudgement {
     pub effect: Effect,
     /// Whether it shows in what the way records: [`super::visible`]. Set afterwards.
     pub shows: bool,
+    /// Whether it does already in the rows of the time in which it has to be noticed; `None` in runs in which this was
+    /// not judged yet. Set afterwards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shows_in_time: Option<bool>,
     /// Of a restart: whether it was told; `None` in runs in which this was not judged yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told: Option<RestartNotice>,
@@ -288,6 +292,7 @@ fn fault_judgement(
         hidden: alarms.iter().any(covers),
         effect: Effect::default(),
         shows: true,
+        shows_in_time: None,
         told,
         began: fault.started,
         ended: fault.ended,

@@ -58,14 +58,9 @@ pub struct Report {
 }
 
 impl Report {
-    /// The longest time in which a fault has to be noticed, and a restart to be told: 5 s by `uview watch`; by
-    /// endpoints three scrapes, the last of which begins three intervals after the fault at the latest, and the
-    /// interval until the NIC agent reads the row. A target that hangs counts as failed after an interval, too.
+    /// [`limit`] with the interval of these runs.
     pub fn limit(&self, way: Way) -> Nanos {
-        match way {
-            Way::Watch => WATCH_WITHIN,
-            Way::Endpoint => Nanos::from_millis(u64::from(self.interval_ms) * (SCRAPES + 1)),
-        }
+        limit(way, self.interval_ms)
     }
 
     /// [`limit`](Self::limit) in words.
@@ -114,6 +109,17 @@ impl Report {
         let whether_or_not = noticed_within(way, &felt);
         let (felt, unseen): (Vec<_>, Vec<_>) = felt.into_iter().partition(|one| one.shows);
         let right = |of: &[&FaultJudgement]| of.iter().filter(|one| one.is_right(limit)).count();
+        let known = felt.iter().copied().filter(|one| one.shows_in_time.is_some());
+        let (early, late): (Vec<_>, Vec<_>) = known.partition(|one| one.shows_in_time == Some(true));
+        let of_early = format!(
+            "  {}: of these, {} of {} that show within {}, and {} of {} that show only later",
+            name(way),
+            right(&early),
+            early.len(),
+            limit.as_secs_f64(),
+            right(&late),
+            late.len()
+        );
         let aside = format!(
             "  {}: of {} more that clients felt, and that show in nothing that it reads, {} were noticed; of {} that \
              no client felt, {}",
@@ -139,6 +145,9 @@ impl Report {
                 (_, false) => '✗',
             };
             lines.push(format!("{mark} {}: {what}: {right} of {all} (asked: {asked})", name(way)));
+        }
+        if early.len() + late.len() > 0 {
+            lines.push(of_early);
         }
         lines.extend([whether_or_not, aside]);
         (met, lines)
@@ -257,6 +266,16 @@ impl Report {
     }
 }
 
+/// The longest time in which a fault has to be noticed, and a restart to be told: 5 s by `uview watch`; by endpoints
+/// three scrapes, the last of which begins three intervals after the fault at the latest, and the interval until the NIC
+/// agent reads the row. A target that hangs counts as failed after an interval, too.
+pub fn limit(way: Way, interval_ms: u32) -> Nanos {
+    match way {
+        Way::Watch => WATCH_WITHIN,
+        Way::Endpoint => Nanos::from_millis(u64::from(interval_ms) * (SCRAPES + 1)),
+    }
+}
+
 /// How many of `felt`, which are all faults that clients felt, were noticed within so many seconds.
 fn noticed_within(way: Way, felt: &[&FaultJudgement]) -> String {
     let within = |limit: Nanos| felt.iter().filter(|one| one.is_noticed(limit)).count();
@@ -306,6 +325,7 @@ mod tests {
             hidden: noticed_s.is_none(),
             effect: Effect { usual_ms: 1.0, during_ms: 5.0, failed: 0.0 },
             shows: true,
+            shows_in_time: None,
             told: None,
             began: Nanos::ZERO,
             ended: Nanos::ZERO,
@@ -331,6 +351,18 @@ mod tests {
         assert!(report.bars().0, "{text}");
         assert!(text.contains("0 of 1 in time; 1 began in an alarm; 1 do not show"), "{text}");
         assert!(text.contains("of 1 more that clients felt, and that show in nothing that it reads, 0 were"), "{text}");
+    }
+
+    #[test]
+    fn of_felt_faults_those_that_show_only_later_are_told_and_miss_the_bar_like_any_other() {
+        let mut report = report(None);
+        assert!(!report.tables().contains("of these"), "not judged in earlier runs");
+        report.runs[0].judgement.faults[0].shows_in_time = Some(false);
+
+        let text = report.tables();
+
+        assert!(text.contains("of these, 0 of 0 that show within 5 s, and 0 of 1 that show only later"), "{text}");
+        assert!(!report.bars().0);
     }
 
     #[test]
