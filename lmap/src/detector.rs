@@ -49,6 +49,7 @@
 //! `docs/detection.md` has the formulas, and what each part contributes.
 
 mod ahead;
+mod arrival;
 mod look;
 mod report;
 

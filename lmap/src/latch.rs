@@ -7,10 +7,13 @@
 //! set to be no levels, are excluded.
 //!
 //! A process that starts again has its gauges elsewhere: memory, connections, descriptors. With the model of the
-//! process before it, a gauge is not judged until it rests somewhere, for as many rows at most as it takes to latch.
+//! process before it, a gauge is not judged until it rests somewhere, for as many rows at most as it takes to latch. The
+//! same holds for what replicas keep when some of them come or go, but there is a bound then: what is beyond twice the
+//! trained value counts at once.
 
 use crate::column::{Column, ColumnKind};
 use crate::intake::Intake;
+use crate::pools::TIMES;
 use crate::standard::{Role, Standard};
 
 /// A gauge rests while it stays within this many deviations of training around its place.
@@ -21,17 +24,38 @@ const FOLLOW: f64 = 0.1;
 /// After a start, a gauge that has stayed at its place for so many rows is where it belongs.
 const ARRIVED: usize = 10;
 
+/// Why a gauge is not judged until it has come to rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Arrival {
+    /// It has, or nothing has changed.
+    Over,
+    /// Its process has just started, with the model of one before it.
+    OfProcess,
+    /// Replicas have come or gone.
+    OfReplicas,
+}
+
 /// The state of one gauge.
 #[derive(Clone, Copy, Debug)]
 struct Gauge {
     column: u32,
-    /// Whether it has not come to rest since the process started.
-    arrives: bool,
+    arrival: Arrival,
     /// The value at which it rests, NaN before the first row; and for how many rows.
     place: f64,
     rows: usize,
     /// The second centre, once there is one.
     centre: f64,
+}
+
+impl Gauge {
+    /// Whether `value` says nothing yet, of a gauge that had this mean in training.
+    fn is_unjudged(&self, value: f64, mean: f64) -> bool {
+        match self.arrival {
+            Arrival::Over => false,
+            Arrival::OfProcess => true,
+            Arrival::OfReplicas => value.abs() <= TIMES * mean.abs(),
+        }
+    }
 }
 
 /// The gauges of a pipeline that can latch.
@@ -55,7 +79,8 @@ impl Latches {
             state && roles.get(at) == Some(&Role::Watched) && levels.binary_search(&(at as u32)).is_err()
         };
         let gauges = columns.iter().enumerate().filter(|(at, column)| may(*at, column));
-        let gauge = |(at, _)| Gauge { column: at as u32, arrives: false, place: f64::NAN, rows: 0, centre: f64::NAN };
+        let (arrival, place, centre) = (Arrival::Over, f64::NAN, f64::NAN);
+        let gauge = |(at, _)| Gauge { column: at as u32, arrival, place, rows: 0, centre };
         let mut gauges: Vec<_> = gauges.map(gauge).collect();
         gauges.shrink_to_fit();
         Self { gauges, rows, arrival: 0 }
@@ -63,9 +88,18 @@ impl Latches {
 
     /// Of a process that has just started, with the model of one before it.
     pub(crate) fn of_new_process(mut self) -> Self {
-        self.gauges.iter_mut().for_each(|gauge| gauge.arrives = true);
+        self.gauges.iter_mut().for_each(|gauge| gauge.arrival = Arrival::OfProcess);
         self.arrival = self.rows;
         self
+    }
+
+    /// Replicas have come or gone, so that the gauge of `column` is to come to rest anew.
+    pub(crate) fn arrive(&mut self, column: u32) {
+        let place = self.gauges.binary_search_by_key(&column, |gauge| gauge.column);
+        if let Some(gauge) = place.ok().and_then(|place| self.gauges.get_mut(place)) {
+            (gauge.arrival, gauge.place, gauge.rows) = (Arrival::OfReplicas, f64::NAN, 0);
+            self.arrival = self.rows;
+        }
     }
 
     /// Goes on where `before` was with the gauge of `column`, if both have it.
@@ -95,12 +129,14 @@ impl Latches {
                 (gauge.place, gauge.rows) = (value, 0);
             }
             let elsewhere = ((gauge.place - mean[column]) * inverse[column]).abs() > STILL;
-            let arrived = gauge.arrives && gauge.rows >= ARRIVED;
+            let arrived = gauge.rows >= ARRIVED && gauge.is_unjudged(value, mean[column]);
             if elsewhere && (arrived || gauge.rows >= self.rows) {
                 gauge.centre = gauge.place;
             }
-            gauge.arrives &= may_arrive && !arrived;
-            if gauge.arrives {
+            if arrived || !may_arrive {
+                gauge.arrival = Arrival::Over;
+            }
+            if gauge.is_unjudged(value, mean[column]) {
                 z[column] = 0.0;
                 continue;
             }
@@ -126,6 +162,12 @@ impl Latches {
         let at = self.gauges.binary_search_by_key(&(column as u32), |gauge| gauge.column).ok()?;
         let centre = self.gauges[at].centre;
         ((value - centre).abs() < (value - mean).abs()).then_some(centre)
+    }
+
+    /// The columns of a row with these values that say nothing yet; `mean` has those of training.
+    pub(crate) fn unjudged<'a>(&'a self, values: &'a [f64], mean: &'a [f64]) -> impl Iterator<Item = usize> + 'a {
+        let columns = self.gauges.iter().map(|gauge| (gauge, gauge.column as usize));
+        columns.filter(|(gauge, at)| gauge.is_unjudged(values[*at], mean[*at])).map(|(_, at)| at)
     }
 
     /// The second centre of each gauge that has one.
@@ -218,6 +260,32 @@ mod tests {
         let z: Vec<f64> = (0..ROWS + 5).map(|row| fixture.z(20.0 + row as f64 * 10.0)).collect();
 
         assert!(z[..ROWS - 1].iter().all(|z| *z == 0.0) && z[ROWS..].iter().all(|z| *z > 20.0), "{z:?}");
+    }
+
+    #[test]
+    fn after_a_change_of_replicas_a_gauge_is_judged_from_where_it_comes_to_rest_and_at_once_beyond_twice_its_value() {
+        let mut fixture = GaugeFixture::new(gauge());
+        fixture.latches.arrive(0);
+
+        let fewer: Vec<f64> = (0..=ARRIVED).map(|row| fixture.z(3.0 + 0.1 * (row % 3) as f64)).collect();
+
+        assert!(fewer.iter().all(|z| z.abs() < 4.0), "{fewer:?}");
+        assert!(fixture.z(3.1).abs() < 4.0 && fixture.z(10.0).abs() < 4.0, "both places are usual");
+        assert!(fixture.z(18.0) > 7.0, "and what comes next is seen");
+
+        fixture.latches.arrive(0);
+        let far: Vec<f64> = (0..ROWS - 1).map(|_| fixture.z(21.0)).collect();
+        assert!(far.iter().all(|z| *z > 10.0), "more than twice as much is no change of replicas: {far:?}");
+    }
+
+    #[test]
+    fn after_a_change_of_replicas_a_gauge_that_never_rests_is_judged_all_the_same() {
+        let mut fixture = GaugeFixture::new(gauge());
+        fixture.latches.arrive(0);
+
+        let z: Vec<f64> = (0..ROWS + 5).map(|row| fixture.z(if row % 2 == 0 { 1.0 } else { 19.0 })).collect();
+
+        assert!(z[..ROWS - 1].iter().all(|z| *z == 0.0) && z[ROWS..].iter().all(|z| z.abs() > 8.0), "{z:?}");
     }
 
     #[test]

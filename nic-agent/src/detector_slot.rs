@@ -343,6 +343,17 @@ impl Detectors {
         }
     }
 
+    /// Replicas have come or gone: these columns of the row are judged once they have come to rest.
+    pub(crate) fn arrive(&mut self, is_meant: impl Fn(usize) -> bool) {
+        for slot in core::iter::once(&mut self.current).chain(self.shadow.as_deref_mut()) {
+            for (column, at) in slot.positions.iter().enumerate() {
+                if at.is_some_and(&is_meant) {
+                    slot.detector.arrive(column);
+                }
+            }
+        }
+    }
+
     /// Asks for the memory of the next row: see [`Detector::prefetch`].
     pub(crate) fn prefetch(&self) {
         self.current.detector.prefetch();

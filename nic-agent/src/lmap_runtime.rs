@@ -152,7 +152,11 @@ impl LmapRuntime {
     /// have been handed over.
     pub(crate) fn take_over(mut self, mut old: Self, outbox: &mut Outbox) -> Self {
         old.send_buffered_rows(outbox);
-        self.gap = old.gap || !self.regions.same_replicas(&old.regions);
+        let others = !self.regions.same_replicas(&old.regions);
+        self.gap = old.gap || others;
+        if others {
+            self.replicas_changed();
+        }
         self.regions.take_over(&old.regions);
         let keys = |runtime: &Self| runtime.columns.infos().iter().map(|info| info.key).collect::<Vec<_>>();
         if keys(&self) == keys(&old) && self.interval == old.interval {
@@ -164,6 +168,15 @@ impl LmapRuntime {
         }
         let Self { model_given, score, digest, subscription, gives, .. } = old;
         Self { model_given, score, digest, subscription, gives, ..self }
+    }
+
+    /// What replicas keep (memory, threads, descriptors) is another amount if pods of a workload come or go, as in a
+    /// rollout, and is no fault. Processes of other services come and go by themselves: what they keep is judged.
+    fn replicas_changed(&mut self) {
+        let infos = self.columns.infos();
+        if let Some(detectors) = self.detectors.as_mut().filter(|_| self.service.has_namespace()) {
+            detectors.arrive(|at| infos.get(at).is_some_and(|info| info.column.pool));
+        }
     }
 
     /// Sends the buffered rows: they belong to this configuration.

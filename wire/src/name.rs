@@ -176,6 +176,14 @@ names! {
     Formula, FORMULA;
 }
 
+impl ServiceName {
+    /// Whether it has a namespace, as those of workloads of pods do: `shop/payment`.
+    #[must_use]
+    pub fn has_namespace(&self) -> bool {
+        self.0.contains('/')
+    }
+}
+
 /// The label set of a series or of a service: at most 16 pairs, sorted by key, no key twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Labels(Vec<(Box<str>, Box<str>)>);

@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 
 use sources::cgroup::Measure;
 use wire::layout::Slot;
-use wire::metric::{Declaration, Group, Kind, Series};
+use wire::metric::{Aggregation, Declaration, Group, Kind, Series};
 use wire::name::{Labels, MetricName, NameError, Unit};
 use wire::registration::{PlacedSeries, Shards};
 use wire::time::Nanos;
@@ -148,6 +148,12 @@ pub(super) const fn is_level(measure: Measure) -> bool {
     matches!(description(measure).0, Kind::UpDownCounter)
 }
 
+/// A level of a service is the mean of its containers: then more of them, or fewer, are no change by themselves.
+fn declaration(measure: Measure) -> Declaration {
+    let mean = || Declaration::NONE.aggregated(Aggregation::Mean).ok();
+    is_level(measure).then(mean).flatten().unwrap_or_default()
+}
+
 /// The slot of a measure.
 pub(super) const fn slot(measure: Measure) -> Slot {
     Slot(measure as u32)
@@ -174,7 +180,7 @@ pub(super) fn placed(measures: impl Iterator<Item = Measure>) -> Vec<PlacedSerie
             region: 0,
             first: slot(measure),
             shards: Shards::ONE,
-            declared: Declaration::NONE,
+            declared: declaration(measure),
         })
     };
     measures.filter_map(place).collect()
@@ -198,5 +204,13 @@ mod tests {
         assert_eq!(titles.len(), placed.len());
         let region = region::OwnedRegion::create("test", wire::layout::RegionSize::ONE_PAGE).unwrap();
         assert!(placed.iter().all(|placed| region.slot(placed.first).is_some()));
+    }
+
+    #[test]
+    fn levels_are_the_mean_of_containers_and_counters_their_sum() {
+        for (measure, placed) in Measure::ALL.iter().zip(placed(Measure::ALL.iter().copied())) {
+            let is_mean = placed.declared.aggregation() == Some(&Aggregation::Mean);
+            assert_eq!(is_mean, placed.series.kind == Kind::UpDownCounter, "{measure:?}");
+        }
     }
 }

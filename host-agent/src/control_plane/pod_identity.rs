@@ -40,7 +40,7 @@ impl PodIdentity {
         service: ServiceName,
         instance: InstanceName,
     ) -> Result<(ServiceName, InstanceName), HelloRefusal> {
-        let has_namespace = service.as_str().contains('/');
+        let has_namespace = service.has_namespace();
         match self {
             Self::Refused(why) => Err(HelloRefusal::Pod(why.clone())),
             Self::None if has_namespace => Err(HelloRefusal::OtherPod { service, own: "in no pod".to_owned() }),

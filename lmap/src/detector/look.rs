@@ -123,6 +123,9 @@ impl Detector {
                 projection.z[column] = standard.soft(deviations(centre));
             }
         }
+        for column in pipeline.latches.unjudged(values, &standard.mean) {
+            projection.z[column] = 0.0;
+        }
     }
 
     /// How much a level has moved, per interval: increments are rates already.

@@ -330,6 +330,11 @@ fn noise(seed: u64) -> u64 {
 impl Node {
     /// A tick of healthy load on `count` metrics of each region: counters grow, gauges hover.
     fn healthy(&mut self, count: u32, tick: u64) {
+        self.healthy_with(count, tick, |_| ());
+    }
+
+    /// The same, with `change` before the tick.
+    fn healthy_with(&mut self, count: u32, tick: u64, change: impl Fn(&Self)) {
         for region in self.regions.keys().map(|region| region.0).collect::<Vec<_>>() {
             for id in 1..=count {
                 let noise = noise(tick << 16 | region << 8 | u64::from(id));
@@ -340,6 +345,7 @@ impl Node {
                 }
             }
         }
+        change(self);
         self.alive();
     }
 }

@@ -323,6 +323,50 @@ fn fault(node: &mut Node, from: u64, faulty: &[u64]) -> Vec<Verdict> {
     node.verdicts()
 }
 
+/// A node whose LMAP of `service` is armed: three replicas, whose containers' memory, metric 2, is added up, and nothing
+/// else is.
+fn armed_with_memory(service: &str) -> (Node, LmapSpec) {
+    let detector = lmap::Settings { latch_rows: Some(30), ..quick().detector };
+    let mut node = Node::new(WorkerSettings { detector, ..quick() });
+    let mut metrics = metrics(4);
+    metrics.iter_mut().for_each(|metric| metric.aggregation = Aggregation::Mean);
+    metrics[1].series.name = MetricName::new("container.memory.usage").unwrap();
+    metrics[1].aggregation = Aggregation::Sum;
+    let spec = LmapSpec { service: ServiceName::new(service).unwrap(), ..lmap(metrics, 3) };
+    node.set(&spec);
+    for tick in 0..60 {
+        node.healthy(4, tick);
+    }
+    node.take_messages();
+    (node, spec)
+}
+
+/// Whether an alarm begins within 20 ticks, in each of which `change` happens after healthy load.
+fn begins(node: &mut Node, from: u64, change: impl Fn(&Node)) -> bool {
+    for tick in from..from + 20 {
+        node.healthy_with(4, tick, &change);
+    }
+    node.verdicts().iter().any(|verdict| verdict.episode == Episode::Began)
+}
+
+#[test]
+fn a_pod_that_goes_takes_its_memory_along_without_an_alarm_and_more_than_twice_as_much_is_one() {
+    for (service, is_alarm) in [("shop/cart", false), ("cart", true)] {
+        let (mut node, spec) = armed_with_memory(service);
+        let fewer = LmapSpec { replicas: spec.replicas[..2].to_vec(), ..spec.clone() };
+
+        node.set(&fewer);
+
+        assert_eq!(begins(&mut node, 100, |_| ()), is_alarm, "{service}, two of three");
+        if !is_alarm {
+            node.set(&spec);
+            assert!(!begins(&mut node, 200, |_| ()), "all three, as before");
+            node.set(&fewer);
+            assert!(begins(&mut node, 300, |node| node.store(2, 1, 500_f64.to_bits())), "a leak in one of two");
+        }
+    }
+}
+
 /// The replica that the first reason of the alarm names.
 fn named(verdicts: &[Verdict]) -> Option<ReplicaId> {
     let began = verdicts.iter().find(|verdict| verdict.episode == Episode::Began).unwrap();
