@@ -6,7 +6,7 @@
 //! - A *partial* row covers only the part of the interval that has passed since the last row. Its increments are
 //!   extrapolated to an interval. It stands for the next row, before that is complete, as if the rest of it were as
 //!   usual: its distance counts `part` times. So a burst of a moment, which whole rows have as well, is no more than it
-//!   will be in the row (D94).
+//!   will be in the row (D94). A gauge that is exactly as it was in the last row says nothing: it was judged there.
 //! - A *sliding* row covers a whole interval, but ends between two rows. It has the distribution of any other row.
 //!
 //! Longer rows are judged as they would be if such a row came next, of a partial one with deviations `part` times as
@@ -15,7 +15,7 @@
 //! Such a score changes nothing but its own buffer: rows are scored, smoothed and learnt as if nobody had asked.
 
 use super::Detector;
-use crate::column::ColumnKind;
+use crate::column::{Column, ColumnKind};
 use crate::intake::Intake;
 use crate::pipeline::Pipeline;
 use crate::scorer::Projection;
@@ -79,6 +79,9 @@ impl Detector {
         let projection = projection.as_mut()?;
         self.standardise_between(pipeline, values, row, projection);
         missing.extend(pipeline.pools.would_wait(&pipeline.standard, values, &projection.z));
+        missing.extend(self.unchanged(row));
+        missing.sort_unstable();
+        missing.dedup();
         for &column in &*missing {
             projection.z[column as usize] = 0.0;
         }
@@ -101,6 +104,16 @@ impl Detector {
         let is_over_alone = alone >= threshold.powi(2);
         let begins = may_begin && (is_indicated || !self.load.would_hold(values, row.part, is_over_alone));
         Some(InterimScore { score, over: score >= threshold, begins })
+    }
+
+    /// Gauges that are exactly as they were in the last row, of a partial one. They were judged there, and may not have
+    /// been read since.
+    fn unchanged<'a>(&'a self, row: BetweenRow<'a>) -> impl Iterator<Item = u32> + 'a {
+        let is_state = |column: &Column| column.kind == ColumnKind::Gauge && column.level != Some(false);
+        let each = (0..).zip(self.columns.iter()).zip(row.values.iter().zip(row.before));
+        let same =
+            each.filter(move |((_, column), (value, before))| is_state(column) && value.to_bits() == before.to_bits());
+        same.map(|((at, _), _)| at).filter(move |_| row.part < 1.0)
     }
 
     /// z of the row, in `projection`.

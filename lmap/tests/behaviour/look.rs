@@ -84,6 +84,24 @@ fn a_burst_in_a_part_of_a_row_is_over_only_if_the_row_will_be() {
 }
 
 #[test]
+fn a_gauge_that_nobody_has_read_since_the_row_is_no_further_evidence() {
+    let (mut detector, mut service) = armed(11);
+    let mut buffer = InterimBuffer::default();
+    let mut before = service.row();
+    before[5] += 300.0;
+    assert!(run(&mut detector, &before).over);
+
+    let mut look = |gauge: f64| {
+        let mut values = service.row();
+        values[5] = gauge;
+        detector.look(BetweenRow { values: &values, before: &before, part: 0.8 }, &mut buffer).unwrap()
+    };
+
+    assert!(!look(before[5]).over, "it was judged in the row");
+    assert!(look(before[5] + 1.0).begins, "it was read again, and is as far");
+}
+
+#[test]
 fn an_episode_that_begins_between_rows_goes_on_is_counted_once_and_ends_by_the_rule() {
     let (mut detector, mut service) = armed(4);
     let mut buffer = InterimBuffer::default();
