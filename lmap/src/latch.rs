@@ -7,9 +7,9 @@
 //! set to be no levels, are excluded.
 //!
 //! A process that starts again has its gauges elsewhere: memory, connections, descriptors. With the model of the
-//! process before it, a gauge is not judged until it rests somewhere, for as many rows at most as it takes to latch. The
-//! same holds for what replicas keep when some of them come or go, but there is a bound then: what is beyond twice the
-//! trained value counts at once.
+//! process before it, a gauge is not judged until it rests somewhere, for as many rows at most as it takes to latch.
+//! The same holds for what replicas keep when some of them come or go, but there is a bound then: what is beyond twice
+//! the trained value counts at once.
 
 use crate::column::{Column, ColumnKind};
 use crate::intake::Intake;

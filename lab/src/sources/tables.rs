@@ -267,8 +267,8 @@ impl Report {
 }
 
 /// The longest time in which a fault has to be noticed, and a restart to be told: 5 s by `uview watch`; by endpoints
-/// three scrapes, the last of which begins three intervals after the fault at the latest, and the interval until the NIC
-/// agent reads the row. A target that hangs counts as failed after an interval, too.
+/// three scrapes, the last of which begins three intervals after the fault at the latest, and the interval until the
+/// NIC agent reads the row. A target that hangs counts as failed after an interval, too.
 pub fn limit(way: Way, interval_ms: u32) -> Nanos {
     match way {
         Way::Watch => WATCH_WITHIN,

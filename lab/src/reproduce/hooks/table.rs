@@ -269,8 +269,8 @@ pub fn svg(series: &[Series]) -> String {
     plot(&dots.collect::<Vec<_>>())
 }
 
-/// Rows of the stored table `json` whose verdict `series` does not confirm, and those that were not computed. A row
-/// that fails there may hold here, with fewer seeds.
+/// Rows of the stored table `json` whose verdict `series` does not confirm, those that were not computed, and computed
+/// ones that are not stored. A row that fails there may hold here, with fewer seeds.
 pub fn broken(series: &[Series], json: &str) -> Result<Vec<String>> {
     let committed: Vec<BTreeMap<String, String>> =
         serde_json::from_str(json).context("docs/reproduction/hooks.json")?;
@@ -283,5 +283,7 @@ pub fn broken(series: &[Series], json: &str) -> Result<Vec<String>> {
             Some(row) => Some(format!("{id} {}: {} ({})", row.verdict, row.ours, row.bar)),
         }
     });
-    Ok(unconfirmed.collect())
+    let is_stored = |id: &str| committed.iter().any(|stored| stored.get("id").is_some_and(|of| of == id));
+    let unstored = rows.iter().filter(|row| !is_stored(&row.id)).map(|row| format!("{} is not stored", row.id));
+    Ok(unconfirmed.chain(unstored).collect())
 }

@@ -323,8 +323,8 @@ fn fault(node: &mut Node, from: u64, faulty: &[u64]) -> Vec<Verdict> {
     node.verdicts()
 }
 
-/// A node whose LMAP of `service` is armed: three replicas, whose containers' memory, metric 2, is added up, and nothing
-/// else is.
+/// A node whose LMAP of `service` is armed: three replicas, whose containers' memory, metric 2, is added up, and
+/// nothing else is.
 fn armed_with_memory(service: &str) -> (Node, LmapSpec) {
     let detector = lmap::Settings { latch_rows: Some(30), ..quick().detector };
     let mut node = Node::new(WorkerSettings { detector, ..quick() });
