@@ -145,8 +145,13 @@ mod tests {
     use std::collections::BTreeSet;
     use std::io::{BufRead as _, BufReader, Write as _};
     use std::process::{Child, Command, Stdio};
+    use std::time::Duration;
+
+    use support::wait::Wait;
 
     use super::*;
+
+    const WAIT: Wait = Wait::up_to(Duration::from_secs(20));
 
     /// A shell that runs the lines that it is told, and says when.
     struct Shell(Child, BufReader<std::process::ChildStdout>);
@@ -251,20 +256,21 @@ mod tests {
         let start = || Command::new("sh").args(["-c", &line]).spawn().unwrap();
         let mut first = start();
         let mut tracker = ProcessTracker::new(Selector::Command(name), 0);
-        // It may still be a copy of this process, which has other words.
-        let found = |tracker: &mut ProcessTracker, from: u64| {
-            let root = |at| tracker.look(Nanos(at)).unwrap().roots.iter().next().map(|(pid, _)| *pid);
-            (from..from + 100_000).find_map(root)
+        let mut now = 0;
+        let mut root = || {
+            now += 1;
+            tracker.look(Nanos(now)).unwrap().roots.iter().next().map(|(pid, _)| *pid)
         };
-        assert_eq!(found(&mut tracker, 0), Some(first.id()));
+        // It may still be a copy of this process, which has other words.
+        assert_eq!(WAIT.until("the first is found", &mut root), first.id());
 
         first.kill().unwrap();
         first.wait().unwrap();
         // What it has just forked may still be a copy of it, too.
-        assert!((100_000..200_000).any(|at| tracker.look(Nanos(at)).unwrap().roots.is_empty()));
+        WAIT.until("it has ended", || root().is_none());
         let mut second = start();
 
-        assert_eq!(found(&mut tracker, 200_000), Some(second.id()));
+        assert_eq!(WAIT.until("the second is found", &mut root), second.id());
         second.kill().unwrap();
         second.wait().unwrap();
     }

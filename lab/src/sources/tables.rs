@@ -112,7 +112,7 @@ impl Report {
         let known = felt.iter().copied().filter(|one| one.shows_in_time.is_some());
         let (early, late): (Vec<_>, Vec<_>) = known.partition(|one| one.shows_in_time == Some(true));
         let of_early = format!(
-            "  {}: of these, {} of {} that show within {}, and {} of {} that show only later",
+            "  {}: of these, {} of {} that show within {} s, and {} of {} that show only later",
             name(way),
             right(&early),
             early.len(),
