@@ -329,7 +329,9 @@ fn armed_with_memory(service: &str) -> (Node, LmapSpec) {
     let detector = lmap::Settings { latch_rows: Some(30), ..quick().detector };
     let mut node = Node::new(WorkerSettings { detector, ..quick() });
     let mut metrics = metrics(4);
-    metrics.iter_mut().for_each(|metric| metric.aggregation = Aggregation::Mean);
+    for metric in &mut metrics {
+        metric.aggregation = Aggregation::Mean;
+    }
     metrics[1].series.name = MetricName::new("container.memory.usage").unwrap();
     metrics[1].aggregation = Aggregation::Sum;
     let spec = LmapSpec { service: ServiceName::new(service).unwrap(), ..lmap(metrics, 3) };
